@@ -11,11 +11,11 @@ import scipy.sparse as sp
 
 from benchmarks.common import Table
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
+from lexicept.encoding.sources import DEFAULT_BACKBONE
 from lexicept.evaluation import effectiveness
-from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.progress import ProgressLine
-from lexicept.training.candidates.neural_teachers import embeddings
-from lexicept.training.collection import word_index
+from lexicept.training.ranking.collection import word_index
+from lexicept.training.ranking.neural_teachers import embeddings
 
 WEIGHTS = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0)
 """Weights of the cosine in the fusion with BM25."""

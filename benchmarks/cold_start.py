@@ -21,7 +21,7 @@ from lexicept.corpora import read_documents
 PEER = """
 import sys, torch
 from sentence_transformers import SentenceTransformer
-from lexicept.models.sources import DEFAULT_BACKBONE, resolve
+from lexicept.encoding.sources import DEFAULT_BACKBONE, resolve
 from lexicept.corpora import read_documents
 texts = [document.content for document in read_documents(sys.argv[1])]
 model = SentenceTransformer(resolve(DEFAULT_BACKBONE))

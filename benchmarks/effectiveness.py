@@ -18,13 +18,13 @@ import Stemmer
 from benchmarks.common import README, Table, read_vectors
 from benchmarks.start_up import LEXICEPT
 from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, read_queries
+from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness, significance
 from lexicept.index.builder import Contents
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.measures import qd_flops
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
 from reproduction.alpha import KnownItems, choose_alpha, known_item_ndcg

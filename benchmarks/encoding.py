@@ -13,10 +13,10 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.common import Table, interleaved, ratio
 from lexicept.corpora import read_documents
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.sources import DEFAULT_BACKBONE, resolve
+from lexicept.encoding.sources import DEFAULT_BACKBONE, resolve
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 

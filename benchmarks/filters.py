@@ -16,7 +16,7 @@ from lexicept.fields.columns import FieldColumns
 from lexicept.fields.filters import parse
 from lexicept.fields.matching import matching
 from lexicept.fields.writing import FieldWriter
-from lexicept.ops.posting_lists import SEGMENT
+from lexicept.kernels.posting_lists import SEGMENT
 
 SHARES = (1.0, 0.9, 0.5, 0.1, 0.05, 0.01, 0.001, 0.0001)
 """Documents that a filter lets pass, of all."""

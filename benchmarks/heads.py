@@ -18,8 +18,8 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 
 from benchmarks.common import Table, interleaved, ratio, reset_peak, resident
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.ops.pooling import Activations, pool_max
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.kernels.pooling import Activations, pool_max
 
 LENGTH = 128
 """Number of tokens of a text, padding included."""
@@ -165,7 +165,7 @@ def added_memory(make: Callable[..., Case], name: str) -> float:
     with suppress(
         ImportError, AttributeError
     ):  # before_after measures a version whose first calls loaded numba
-        import_module("lexicept.ops.compiled").call_kernels()
+        import_module("lexicept.kernels.compiled").call_kernels()
     make(size=SMALL).ways[name]()
     way = make().ways[name]
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not be at hand

@@ -22,8 +22,8 @@ from benchmarks.judged import Collection, System, ahead, built, decimal
 from benchmarks.mini import ALL, searched
 from benchmarks.rerankers import COSINE, best, scored
 from lexicept.corpora import read_documents, read_qrels, read_queries
-from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS
+from lexicept.encoding.sources import DEFAULT_BACKBONE
+from lexicept.encoding.words import BIGRAM_LANGUAGES, STEMMERS
 
 ENGLISH = "en"
 PAIRS = ("en-de", "de-en", "en-ru", "ru-de", "zh-en", "en-hi")

@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.common import Table, resident
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.sae.model import SAE
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.model import SAE
 
 NUM_LATENTS, TEXTS, WORDS = 131_072, 8, 505
 """Words of a text, 507 tokens with special tokens."""

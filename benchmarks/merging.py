@@ -20,14 +20,14 @@ import numpy as np
 from benchmarks.collections import zipf_blocks
 from benchmarks.common import Table, interleaved, ratio
 from lexicept.corpora import read_documents
+from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import ExactEngine
 from lexicept.engines.inverted import PostingsWriter
 from lexicept.index.impacts import VocabularySettings, segments_of, weigher_of
 from lexicept.index.term_frequencies import SHARD
-from lexicept.ops.posting_lists import SEGMENT
+from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.parallel.shards import shards_of
 from lexicept.storage.arrays import CSRWriter, StoredRows
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
 DIMENSIONS, NONZEROS = 65_536, 116

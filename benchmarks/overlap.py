@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.common import Table
 from lexicept.corpora import Document, read_documents
+from lexicept.encoding.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.index.reader import IndexReader
-from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 from reproduction.overlap import Overlap, overlap
 

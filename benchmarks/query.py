@@ -15,13 +15,13 @@ from benchmarks.common import Table, interleaved, ratio
 from benchmarks.encoding import DENSE
 from benchmarks.report import LATENTS, Drawn
 from lexicept.corpora import Document, read_documents
+from lexicept.encoding.sources import DEFAULT_BACKBONE, resolve
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.sources import DEFAULT_BACKBONE, resolve
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
 from lexicept.weighting import BM25

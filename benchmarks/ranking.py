@@ -27,13 +27,13 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling, Transfor
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertModel, TrainerCallback
 
 from benchmarks.common import Table, ratio
+from lexicept.candidates.lists import CandidateList
 from lexicept.corpora import read_documents
-from lexicept.models.cached_states import CachedStates
-from lexicept.models.encoder import Encoder
-from lexicept.models.sources import DEFAULT_BACKBONE, resolve
+from lexicept.encoding.sources import DEFAULT_BACKBONE, resolve
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.progress import silent
-from lexicept.training.candidates.lists import CandidateList
-from lexicept.training.config import (
+from lexicept.training.ranking.config import (
     DataSettings,
     LossSettings,
     ModelSettings,
@@ -41,10 +41,10 @@ from lexicept.training.config import (
     RegularizerSettings,
     TrainingConfig,
 )
-from lexicept.training.data import Collator, Sampler, TrainingData
-from lexicept.training.initial_encoder import load_models, set_trainable
-from lexicept.training.objective import Objective
-from lexicept.training.trainer import Trainer
+from lexicept.training.ranking.data import Collator, Sampler, TrainingData
+from lexicept.training.ranking.initial_encoder import load_models, set_trainable
+from lexicept.training.ranking.objective import Objective
+from lexicept.training.ranking.trainer import Trainer
 
 WEIGHT = 1e-3
 """Of FLOPS, on queries and on documents."""

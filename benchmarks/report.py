@@ -19,15 +19,15 @@ import scipy.sparse as sp
 from benchmarks.commands import timed
 from benchmarks.common import Table
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.index.atlas import Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.sae.model import SAE
-from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectorizers.words import WordVectorizer
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.weighting import BM25
 
 DOCUMENTS = 100_000

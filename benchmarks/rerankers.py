@@ -11,11 +11,11 @@ import scipy.sparse as sp
 
 from benchmarks.judged import Collection, System
 from lexicept.corpora import Query
+from lexicept.encoding.sources import DEFAULT_BACKBONE
 from lexicept.index.builder import Contents
 from lexicept.index.reader import IndexReader
-from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.progress import ProgressLine
-from lexicept.training.candidates.neural_teachers import embeddings
+from lexicept.training.ranking.neural_teachers import embeddings
 from lexicept.vectors import Floats, Integers
 
 COSINE = 20.0

@@ -13,13 +13,13 @@ import scipy.sparse as sp
 from benchmarks.collections import zipf_collection
 from benchmarks.common import README, Table, interleaved
 from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, read_queries
+from lexicept.encoding.words import WordVectorizer
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows
 from lexicept.evaluation.significance import paired_t_test
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.rra import reweight
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from reproduction.alpha import ALPHAS, QUERY_SHARE, KnownItems, choose_alpha
 

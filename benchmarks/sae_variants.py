@@ -16,18 +16,18 @@ from typing import Any, get_args
 from torch import Tensor
 
 from lexicept.corpora import read_documents, read_qrels, read_queries
-from lexicept.models.backbone import Backbone
-from lexicept.models.cached_states import CachedStates
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.sae.model import SAE
-from lexicept.models.sae.quality import read_all, report_states
+from lexicept.encoding.head_settings import HeadSettings
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.cached_states import CachedStates
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.sae.quality import read_all, report_states
 from lexicept.progress import Progress, ProgressLine
-from lexicept.training.config import ValidationSettings
+from lexicept.training.ranking.config import ValidationSettings
+from lexicept.training.ranking.validation import RetrievalEvaluator
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import train_on_states
-from lexicept.training.validation import RetrievalEvaluator
 
 
 class Collection:

@@ -25,6 +25,7 @@ from benchmarks.collections import zipf_blocks, zipf_collection
 from benchmarks.common import README, Table, seconds, write_readme
 from benchmarks.search import scipy_search
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.index import impacts
 from lexicept.index.generations import publish
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
@@ -35,7 +36,6 @@ from lexicept.parallel.shards import shards_of
 from lexicept.storage.arrays import CSRWriter, StoredRows
 from lexicept.storage.manifest import generation_name
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
 SIZES = (10_000, 100_000, 1_000_000, 5_000_000, 10_000_000)

@@ -21,10 +21,10 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from lexicept.corpora import read_documents
-from lexicept.models.backbone import Backbone
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.language_heads import language_head
-from lexicept.models.loading import quiet_transformers
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.loading import quiet_transformers
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training.pretraining.settings import PretrainingSettings
 from lexicept.training.pretraining.trainer import pretrain
 

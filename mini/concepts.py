@@ -16,24 +16,24 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from lexicept.interpretation.describe import describe
-from lexicept.models.backbone import Backbone
-from lexicept.models.eight_bits import FILE, EightBitBert
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.light_encoder import LightEncoder
-from lexicept.models.pooled import KeptActivations
-from lexicept.models.sae.model import SAE
-from lexicept.ops.compiled import in_order, num_threads
+from lexicept.concepts.describe import describe
+from lexicept.encoding.eight_bits import FILE, EightBitBert
+from lexicept.encoding.light_encoder import LightEncoder
+from lexicept.encoding.pooled import KeptActivations
+from lexicept.kernels.compiled import in_order, num_threads
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.progress import Progress, ProgressLine
 from lexicept.storage.arrays import load_array
 from lexicept.storage.files import fingerprint, fingerprint_json, replace_file, replacing, sha256
 from lexicept.storage.texts import TextStore
-from lexicept.training import adaptation
-from lexicept.training.adaptation import HEAD_FOLDER, with_initial_decoder
+from lexicept.training.sae import adaptation
+from lexicept.training.sae.adaptation import HEAD_FOLDER, with_initial_decoder
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_on_states
-from lexicept.vectorizers.concepts import ConceptVectorizer
 from mini.texts import read
 
 TRAINING = SAESettings(

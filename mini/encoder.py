@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from lexicept.models.backbone import Backbone
-from lexicept.models.eight_bits import FILE, SHARED_INPUTS, EightBitBert
-from lexicept.models.windows import Window
+from lexicept.encoding.eight_bits import FILE, SHARED_INPUTS, EightBitBert
+from lexicept.encoding.windows import Window
+from lexicept.neural.backbones.backbone import Backbone
 from lexicept.storage.files import replace_file
 from lexicept.vectors import Floats
 from mini.rounding import quantised

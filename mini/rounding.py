@@ -1,4 +1,4 @@
-"""Weights of a BERT in 8 bits, smoothed, for ``lexicept.models.eight_bits``."""
+"""Weights of a BERT in 8 bits, smoothed, for ``lexicept.encoding.eight_bits``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lexicept.models.eight_bits import EMBEDDING_STEPS, SHARED_INPUTS, STEPS, WORDS
+from lexicept.encoding.eight_bits import EMBEDDING_STEPS, SHARED_INPUTS, STEPS, WORDS
 from lexicept.vectors import Floats
 
 MIGRATION = 0.8

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lexicept.corpora import read_documents, read_queries
-from lexicept.models.sources import MINI_FOLDER
-from lexicept.models.windows import read_tokenizer
+from lexicept.encoding.sources import MINI_FOLDER
+from lexicept.encoding.windows import read_tokenizer
 from lexicept.storage.files import replacing_text
 
 TOKENS = {

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
+from lexicept.neural.backbones.backbone import Backbone
 
 SAMPLE_TOKENS = 50_000
 """Least number of tokens sampled, text by text."""

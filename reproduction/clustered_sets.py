@@ -17,13 +17,13 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
 from lexicept.corpora.pseudo_queries import write_judged
+from lexicept.encoding.sources import DEFAULT_BACKBONE
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
-from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import replacing_text
 from lexicept.storage.workspace import Workspace
 from lexicept.training.settings import Count, Flag, Share, Text, Whole, settings, to_mapping
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Floats, Integers
 
 SPLITS = {"train": "train", "dev": "dev", "test": "test", "evaluation": "test"}
@@ -131,7 +131,7 @@ def clustered_sets(
         InputError: no judged queries, fewer than clusters, nothing left to train on, no query that
             suits the evaluation set, ``out`` exists, or unfinished work has other settings.
     """
-    from lexicept.training.candidates import neural_teachers  # imports torch
+    from lexicept.training.ranking import neural_teachers  # imports torch
 
     with Workspace(out, "cluster", to_mapping(settings)) as work:
         document_ids = {

@@ -7,9 +7,9 @@ from typing import Literal
 
 from lexicept.errors import InputError
 from lexicept.rra import TRANSFORMS
-from lexicept.training.config import TrainingConfig
-from lexicept.training.head_kinds import LanguageHead
+from lexicept.training.pretraining.head_kinds import LanguageHead
 from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of
+from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import (
     Count,

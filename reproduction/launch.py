@@ -16,8 +16,8 @@ import yaml
 from lexicept.errors import LexiceptError
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import remove, replace_file
-from lexicept.training.config import TrainingConfig, load_config
-from lexicept.training.run import train
+from lexicept.training.ranking.config import TrainingConfig, load_config
+from lexicept.training.ranking.run import train
 from lexicept.training.settings import to_mapping
 
 FAILED = ".error"

@@ -8,8 +8,8 @@ import numpy as np
 
 from lexicept.corpora import Document
 from lexicept.index.impacts import VocabularySettings
-from lexicept.models.encoder import Encoder
-from lexicept.training.validation import encode
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.training.ranking.validation import encode
 from lexicept.vectors import SparseVectors, Vocabulary
 from lexicept.weighting import Unchanged
 from reproduction.data import Data, fetching

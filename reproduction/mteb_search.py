@@ -16,14 +16,14 @@ from typing import Any, cast
 from mteb.models import ModelMeta
 
 from lexicept.corpora import Document
+from lexicept.encoding.vectorizer import DocumentEncoder
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.evaluation.runs import run_of_hits
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.reader import IndexReader
 from lexicept.pipelines.opened import IndexLike, reader_of
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.interface import DocumentEncoder
-from lexicept.vectorizers.words import WordVectorizer
 
 OF_DOCUMENTS = ("terms.", "atlas/")
 """Files of a vocabulary that depend on the indexed documents."""

@@ -12,10 +12,10 @@ from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.models.encoder import Encoder
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.progress import Progress
 from lexicept.storage.files import read_json, write_json
-from lexicept.vectorizers.concepts import ConceptVectorizer
 from reproduction.data import MissingDataError, full_disk
 
 

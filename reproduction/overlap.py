@@ -13,13 +13,13 @@ import torch
 from transformers import AutoTokenizer
 
 from lexicept.corpora import Document, read_documents
+from lexicept.encoding.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
 from lexicept.errors import InputError
-from lexicept.models.cached_states import CachedStates
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.training.validation import encode, pooled
-from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
-from lexicept.vectorizers.words import BIGRAM_LANGUAGES, STEMMERS, WordVectorizer
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.cached_states import CachedStates
+from lexicept.neural.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+from lexicept.training.ranking.validation import encode, pooled
 from lexicept.vectors import Floats, Integers, SparseVectors, Vocabulary
 from lexicept.weighting import BM25
 from reproduction.data import Data, Judged, fetching, judged

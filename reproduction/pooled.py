@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from lexicept.evaluation.runs import run_of_rows, without_identical_ids
-from lexicept.models.sae.model import SAE
+from lexicept.neural.sae.model import SAE
 from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint
-from lexicept.training.candidates.neural_teachers import embeddings
+from lexicept.training.ranking.neural_teachers import embeddings
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.vectors import Floats, Integers
 from lexicept.weighting import BM25

@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lexicept.corpora import Document
 from lexicept.errors import InputError, first_line_of
-from lexicept.models.loading import no_remote_code, quiet_transformers
+from lexicept.neural.backbones.loading import no_remote_code, quiet_transformers
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint
 from lexicept.storage.workspace import Workspace
-from lexicept.training.candidates.neural_teachers import model_identity
+from lexicept.training.ranking.neural_teachers import model_identity
 from lexicept.vectors import Integers
 
 PROMPT = (

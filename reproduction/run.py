@@ -242,8 +242,8 @@ def run_example(job: ExampleJob) -> Measurements:
     are numbered from 1."""
     import torch
 
-    from lexicept.ops.pooling import Activations, pool_sum
-    from lexicept.training.regularizers import flops, l1
+    from lexicept.neural.kernels.pooling import Activations, pool_sum
+    from lexicept.training.ranking.regularizers import flops, l1
 
     gamma = torch.tensor(job.weights, dtype=torch.float64)
     if job.heads:

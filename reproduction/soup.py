@@ -15,7 +15,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from lexicept.errors import InputError
-from lexicept.models.encoder import Encoder
+from lexicept.neural.encoders.encoder import Encoder
 from lexicept.storage.files import disk_errors, replace_file, sha256, write_json
 from lexicept.storage.workspace import new_folder
 

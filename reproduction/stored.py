@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from lexicept.corpora import read_documents
 from lexicept.corpora.json_lines import read_objects
 from lexicept.corpora.lines import read_lines
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.index.builder import Contents, write_documents
 from lexicept.index.term_frequencies import write_tf
@@ -24,8 +25,7 @@ from lexicept.storage.cached import cached
 from lexicept.storage.files import fingerprint
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace, new_folder
-from lexicept.training.collection import Corpus, stored_documents
-from lexicept.vectorizers.words import WordVectorizer
+from lexicept.training.ranking.collection import Corpus, stored_documents
 
 BLOCK = 4096
 """Documents encoded or read together: an interrupted encoding resumes after the last block."""

@@ -17,7 +17,7 @@ from lexicept.errors import InputError
 from lexicept.parallel.shards import Shard
 from lexicept.rra import Dialogue, converse, hear, read
 from lexicept.storage.files import fingerprint
-from lexicept.training.collection import Corpus
+from lexicept.training.ranking.collection import Corpus
 from lexicept.vectors import Floats, row_numbers
 from lexicept.weighting import BM25
 from reproduction.alpha import QUERY_SHARE, KnownItems
@@ -182,10 +182,10 @@ def load_hub_encoder(name: str) -> Any:
     """
     from sentence_transformers import SparseEncoder
 
-    from lexicept.models.encoder import Encoder
-    from lexicept.models.loading import quiet_transformers
-    from lexicept.models.sources import MINI
-    from lexicept.vectorizers.concepts import ConceptVectorizer
+    from lexicept.encoding.sources import MINI
+    from lexicept.neural.backbones.loading import quiet_transformers
+    from lexicept.neural.encoders.encoder import Encoder
+    from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 
     if name == MINI:
         return ConceptVectorizer.load(MINI).encoder

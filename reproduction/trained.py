@@ -15,17 +15,17 @@ import scipy.sparse as sp
 import yaml
 
 from lexicept.corpora import read_documents, read_queries
-from lexicept.models.backbone import Backbone
-from lexicept.models.cached_states import CachedStates
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.language_heads import language_head
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.progress import Progress
 from lexicept.storage.files import fingerprint, replace_file
-from lexicept.training.config import TrainingConfig, load_config
+from lexicept.training.ranking.config import TrainingConfig, load_config
+from lexicept.training.ranking.validation import Texts, pooled
 from lexicept.training.settings import to_mapping
-from lexicept.training.validation import Texts, pooled
 from reproduction.anisotropy import anisotropy
 from reproduction.data import Data, fetching
 from reproduction.jobs import DatasetSettings, RRAChoice, TrainingJob

@@ -14,10 +14,10 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.workspace import Workspace
-from lexicept.training.config import load_config, write_yaml
 from lexicept.training.loop import NotFiniteError
-from lexicept.training.metrics import read_metrics
-from lexicept.training.run import train
+from lexicept.training.ranking.config import load_config, write_yaml
+from lexicept.training.ranking.metrics import read_metrics
+from lexicept.training.ranking.run import train
 from lexicept.training.settings import to_mapping
 
 _SHARING = re.compile(

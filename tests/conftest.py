@@ -14,7 +14,7 @@ from hypothesis import settings
 pytest.register_assert_rewrite("support")
 
 if TYPE_CHECKING:
-    from lexicept.models.backbone import Backbone
+    from lexicept.neural.backbones.backbone import Backbone
     from support.commands import Result, Run
 
 # The first call of a compiled kernel takes longer than any deadline.
@@ -69,7 +69,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Low precision also where the processor emulates it."""
-    monkeypatch.setattr("lexicept.models.blocks.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("lexicept.neural.backbones.blocks.multiplies_bfloat16", lambda: True)
 
 
 @pytest.fixture(params=[False, True], ids=["single", "bytes"])
@@ -82,7 +82,7 @@ def _short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(scope="session")
 def backbone():
-    from lexicept.models.backbone import Backbone
+    from lexicept.neural.backbones.backbone import Backbone
 
     return Backbone.from_pretrained(layer=2)
 
@@ -92,8 +92,8 @@ def encoder(backbone, texts):
     """An untrained but sensible encoder: decoder rows are token states."""
     import torch
 
-    from lexicept.models.encoder import Encoder
-    from lexicept.models.heads.sae import SAEHead
+    from lexicept.neural.encoders.encoder import Encoder
+    from lexicept.neural.heads.sae import SAEHead
     from lexicept.training.sae.settings import SAESettings
     from lexicept.training.sae.trainer import initial_sae
 
@@ -132,7 +132,7 @@ def _no_leaks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 def _vowels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes whose concepts are vowels can be opened."""
-    from lexicept.vectorizers.interface import KINDS
+    from lexicept.encoding.vectorizer import KINDS
     from support.vowels import PLACE, Vowels
 
     monkeypatch.setitem(KINDS, "concepts", PLACE)
@@ -177,7 +177,7 @@ def index(beir: Path, tmp_path: Path, run: Run) -> Path:
 @pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plot, and garbage that every trainer collects, take most of a small run's time."""
-    from lexicept.training import run as run_module
+    from lexicept.training.ranking import run as run_module
 
     monkeypatch.setattr(run_module, "write_curves", lambda _, path: path.write_bytes(b""))
     monkeypatch.setattr("accelerate.utils.memory.gc.collect", lambda: 0)
@@ -188,8 +188,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A collection, and an encoder to start from; its backbone has dropout."""
     import torch
 
-    from lexicept.models.encoder import Encoder
-    from lexicept.models.heads.vocabulary import VocabularyHead
+    from lexicept.neural.encoders.encoder import Encoder
+    from lexicept.neural.heads.vocabulary import VocabularyHead
     from support.tiny import save_collection, tiny_backbone
 
     folder = tmp_path_factory.mktemp("places")

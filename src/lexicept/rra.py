@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.ops.rra_listener import Listeners, listener_reads, listener_sums
+from lexicept.kernels.rra_listener import Listeners, listener_reads, listener_sums
 from lexicept.vectors import Floats, canonical_csr, stack_columns
 
 LAMBDA = 2.0

@@ -13,9 +13,9 @@ import pytest
 import Stemmer
 
 from lexicept.corpora import read_documents
+from lexicept.encoding.words import WordVectorizer, stop_words
 from lexicept.engines import ExactEngine
 from lexicept.fields.normal_forms import normal
-from lexicept.vectorizers.words import WordVectorizer, stop_words
 from lexicept.weighting import BM25
 
 DATA = Path(

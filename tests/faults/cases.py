@@ -17,11 +17,11 @@ import yaml
 
 from lexicept.cli import main
 from lexicept.corpora import Document
+from lexicept.encoding.vectorizer import KINDS, Vectorizer
+from lexicept.encoding.words import WordVectorizer
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.verification import verify
-from lexicept.vectorizers.interface import KINDS, Vectorizer
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.vowels import PLACE, Vowels, findings
 
@@ -158,7 +158,7 @@ def label() -> None:
     """Label concepts, with replies of a language model that is at hand."""
     import httpx2
 
-    from lexicept.interpretation import llm_labels
+    from lexicept.concepts import llm_labels
 
     message = {"choices": [{"message": {"role": "assistant", "content": "a label"}}]}
     reply = httpx2.MockTransport(lambda _: httpx2.Response(200, json=message))
@@ -200,8 +200,8 @@ def with_models(folder: Path, index: bool = False) -> None:
     """Write a collection, a tiny backbone and two encoders, and configurations of trainings."""
     import torch
 
-    from lexicept.models.encoder import Encoder
-    from lexicept.models.heads.vocabulary import VocabularyHead
+    from lexicept.neural.encoders.encoder import Encoder
+    from lexicept.neural.heads.vocabulary import VocabularyHead
     from support.tiny import save_collection, tiny_backbone
 
     save_collection(folder / "beir", documents=12, queries=6)
@@ -232,7 +232,7 @@ def with_models(folder: Path, index: bool = False) -> None:
 
 def hasty(train: Callable[[], None]) -> None:
     """Train without the plot, and the garbage that every trainer collects."""
-    from lexicept.training import run
+    from lexicept.training.ranking import run
 
     with (
         patch.object(run, "write_curves", lambda _, path: path.write_bytes(b"")),

@@ -18,8 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-import lexicept.vectorizers.interface
+import lexicept.encoding.vectorizer
+from lexicept.candidates.lists import Lists
+from lexicept.concepts.llm_labels import _ReplyError, read_reply
 from lexicept.corpora import Document, read_documents, read_qrels, read_queries
+from lexicept.encoding.head_settings import HeadSettings
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError, LexiceptError
 from lexicept.evaluation.effectiveness import evaluate
 from lexicept.evaluation.runs import read_run
@@ -30,28 +34,24 @@ from lexicept.index import verification
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.interpretation.llm_labels import _ReplyError, read_reply
-from lexicept.models.cached_states import CachedStates
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.sae.explanations import read_explanations
-from lexicept.models.sae.model import SAE
-from lexicept.models.sae.pretrained import find_pretrained_sae
-from lexicept.models.sae.states import Position
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae.cached_states import CachedStates
+from lexicept.neural.sae.explanations import read_explanations
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.sae.states import Position
+from lexicept.neural.sae_formats.pretrained import find_pretrained_sae
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.arrays import load_csr, save_array, save_csr
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace
-from lexicept.training.candidates.lists import Lists
-from lexicept.training.config import load_config
 from lexicept.training.loop import Checkpoint, Loop
-from lexicept.training.metrics import read_metrics
+from lexicept.training.ranking.config import load_config
+from lexicept.training.ranking.metrics import read_metrics
 from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, resume
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support import sae_files, tiny
 from support.indexes import edit_manifest, redescribe
@@ -73,7 +73,7 @@ class Target(NamedTuple):
 
 def use_vowels() -> None:
     """Let indexes of this process find ``Vowels`` where concepts are named."""
-    lexicept.vectorizers.interface.KINDS["concepts"] = PLACE
+    lexicept.encoding.vectorizer.KINDS["concepts"] = PLACE
 
 
 TEXTS = ["a cat and an owl", "the dog, a yak; dogs", "", "größe 猫 elk owl"]

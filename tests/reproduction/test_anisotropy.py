@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
+from lexicept.neural.backbones.backbone import Backbone
 from reproduction import anisotropy as module
 from reproduction.anisotropy import anisotropy
 from support.tiny import text, tiny_backbone

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.encoding.sources import DEFAULT_BACKBONE
 from reproduction.recipe import Check, Column, Expected, ExpectedRow, Recipe, Row, read_job
 from reproduction.run import Outcome, Result
 from reproduction.verdicts import Comparison, Contrast, Table, compare, run_tests

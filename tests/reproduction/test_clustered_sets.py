@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
-from lexicept.training.candidates import neural_teachers
+from lexicept.training.ranking import neural_teachers
 from reproduction import clustered_sets as sets_module
 from reproduction.clustered_sets import (
     SPLITS,

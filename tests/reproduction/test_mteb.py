@@ -16,12 +16,12 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import SearchProtocol
 
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.updates import reweight
-from lexicept.models.encoder import Encoder
-from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectorizers.words import WordVectorizer
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.weighting import BM25
 from reproduction.mteb_search import LexiceptSearch
 from support.indexes import build, build_of

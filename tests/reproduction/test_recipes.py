@@ -21,11 +21,11 @@ import yaml
 from lexicept.corpora import Qrel, read_documents, read_queries
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.models.backbone import Backbone
-from lexicept.models.language_heads import language_head
-from lexicept.models.sae.model import SAE
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.sae.model import SAE
 from lexicept.progress import silent
-from lexicept.training.losses import fraction_unexplained
+from lexicept.training.ranking.losses import fraction_unexplained
 from lexicept.training.sae.trainer import SAETask
 from reproduction import data as data_module
 from reproduction import measuring, pooled, systems, trained

@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse as sp
 
 from lexicept.corpora import read_documents
+from lexicept.encoding.words import WordVectorizer
 from lexicept.progress import silent
 from lexicept.storage.arrays import CSRWriter, StoredRows
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from reproduction import stored
 from reproduction.data import Data, judged

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from lexicept.candidates.text_datasets import import_texts
 from lexicept.corpora import read_documents, read_queries
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.sae.pretrained import find_pretrained_sae
-from lexicept.models.word_vocabulary import expanded_words
-from lexicept.training.candidates.text_datasets import import_texts
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae_formats.pretrained import find_pretrained_sae
+from lexicept.training.pretraining.word_vocabulary import expanded_words
 from reproduction.run import Outcome
 from support import tiny_recipes as tiny
 from support.runs import metrics, tensors

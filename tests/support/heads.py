@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.sae.model import SAE
+from lexicept.encoding.head_settings import HeadSettings
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae.model import SAE
 
 KINDS = pytest.mark.parametrize("kind", ["sae", "threshold", "inner", "vocabulary"])
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.storage.manifest import describe_files, save_manifest
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.vowels import Vowels, findings
 

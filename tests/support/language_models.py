@@ -8,7 +8,7 @@ import torch
 import transformers
 from transformers import BertTokenizer
 
-from lexicept.models.loading import quiet_transformers
+from lexicept.neural.backbones.loading import quiet_transformers
 from support.tiny import bert_sizes
 
 VOCABULARY = [

@@ -11,7 +11,7 @@ from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import AutoTokenizer
 
-from lexicept.models.loading import quiet_transformers
+from lexicept.neural.backbones.loading import quiet_transformers
 from support.tiny import save_bert
 
 SIZES = {"vocab_size": 82, "max_position_embeddings": 64, "initializer_range": 0.3}

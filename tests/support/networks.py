@@ -7,7 +7,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-from lexicept.models.loading import quiet_transformers
+from lexicept.neural.backbones.loading import quiet_transformers
 from support.tiny import bert_sizes
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.training import run as run_module
-from lexicept.training.config import TrainingConfig
-from lexicept.training.run import train
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.training.ranking import run as run_module
+from lexicept.training.ranking.config import TrainingConfig
+from lexicept.training.ranking.run import train
+from lexicept.training.ranking.trainer import Trainer
 from lexicept.training.settings import from_mapping
-from lexicept.training.trainer import Trainer
 from support.processes import KilledError
 from support.tiny import save_collection, tiny_backbone
 

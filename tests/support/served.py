@@ -10,18 +10,18 @@ from pathlib import Path
 import torch
 import uvicorn
 
+from lexicept.concepts.describe import describe
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.interpretation.describe import describe
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.server.app import create_app
 from lexicept.server.connections import Connection
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
-from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.tiny import text, tiny_backbone
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lexicept.ops import quantisation
-from lexicept.ops.quantisation import multiplies_bytes
+from lexicept.neural.kernels import quantisation
+from lexicept.neural.kernels.quantisation import multiplies_bytes
 
 
 def use_bytes(patch: pytest.MonkeyPatch, wanted: bool) -> None:

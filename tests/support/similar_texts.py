@@ -6,17 +6,17 @@ from pathlib import Path
 import torch
 
 from lexicept.corpora import Document
+from lexicept.encoding.head_settings import HeadSettings
+from lexicept.encoding.text_vectors import ConceptsAndVectors
+from lexicept.encoding.words import WordVectorizer
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae
-from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectorizers.text_vectors import ConceptsAndVectors
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.tiny import text, tiny_backbone
 

@@ -18,8 +18,8 @@ from tokenizers import (
 )
 from transformers import BertConfig, BertModel, BertTokenizerFast, PreTrainedTokenizerFast
 
-from lexicept.models.backbone import Backbone
-from lexicept.models.loading import quiet_transformers
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.loading import quiet_transformers
 
 SYLLABLES = ("ba", "de", "ki", "lo", "mu")
 WORDS = [first + second for first, second in product(SYLLABLES, SYLLABLES)]

@@ -19,9 +19,9 @@ import torch
 from safetensors.torch import save_file
 
 from lexicept.corpora import read_documents, read_queries
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.progress import Progress, silent
 from reproduction.data import Data, load_sources
 from reproduction.recipe import RECIPES, load_recipe, merge, read_job, to_json

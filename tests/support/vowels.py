@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.encoding.vectorizer import EncodedQuery, VocabularyKind
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, Span
 from lexicept.index.atlas import BINS, Concept, Example, Findings
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import EncodedQuery, VocabularyKind
 
 
 class Vowels:
@@ -63,7 +63,7 @@ class Vowels:
 
 
 PLACE = VocabularyKind(__name__, "Vowels", has_model=True)
-"""The kind of concepts in tests with vowels, for ``lexicept.vectorizers.interface.KINDS``."""
+"""The kind of concepts in tests with vowels, for ``lexicept.encoding.vectorizer.KINDS``."""
 
 
 def findings(documents: int) -> Findings:

@@ -8,13 +8,13 @@ import torch
 
 import lexicept
 from lexicept import ConceptSettings, Limits
+from lexicept.encoding.eight_bits import EightBitBert
+from lexicept.encoding.encoded import EncodedConcepts
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
-from lexicept.models.eight_bits import EightBitBert
-from lexicept.models.sae.model import SAE
-from lexicept.training import adaptation
-from lexicept.training.adaptation import HEAD, sample, with_initial_decoder
-from lexicept.vectorizers.encoded import EncodedConcepts
+from lexicept.neural.sae.model import SAE
+from lexicept.training.sae import adaptation
+from lexicept.training.sae.adaptation import HEAD, sample, with_initial_decoder
 from lexicept.vectors import unit_rows
 from support.processes import KilledError
 from support.tiny import save_bert, text
@@ -118,7 +118,7 @@ def test_the_encoder_reads_no_document_twice(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("stop", [("states", 10), ("training", 200), ("concepts", 10)])
 def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, stop):
-    monkeypatch.setattr("lexicept.models.cached_states.SHARD", 10)
+    monkeypatch.setattr("lexicept.neural.sae.cached_states.SHARD", 10)
     monkeypatch.setattr("lexicept.index.term_frequencies.SHARD", 10)
     monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
 

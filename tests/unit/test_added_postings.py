@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import ExactEngine
 from lexicept.engines.joined import JoinedEngine
 from lexicept.engines.mask import Mask
@@ -18,7 +19,6 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
 from lexicept.storage.arrays import load_array, save_array
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import largest_weights
 from lexicept.weighting import BM25
 from support.indexes import build, build_of, redescribe

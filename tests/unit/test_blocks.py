@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lexicept.models.blocks import autocast, has_bfloat16, multiplies_bfloat16
+from lexicept.neural.backbones.blocks import autocast, has_bfloat16, multiplies_bfloat16
 
 CPU = torch.device("cpu")
 
@@ -9,7 +9,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("present", [True, False])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_product_is_in_bfloat16_where_wanted_and_present(monkeypatch, present, wanted):
-    monkeypatch.setattr("lexicept.models.blocks.multiplies_bfloat16", lambda: present)
+    monkeypatch.setattr("lexicept.neural.backbones.blocks.multiplies_bfloat16", lambda: present)
     assert has_bfloat16(CPU) is present
     with autocast(CPU, wanted):
         product = torch.ones(2, 2) @ torch.ones(2, 2)

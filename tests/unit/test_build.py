@@ -10,8 +10,8 @@ import torch
 import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from support.processes import loaded_after
 from support.tiny import tiny_backbone
 

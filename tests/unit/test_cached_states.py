@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import LexiceptWarning
-from lexicept.models import cached_states as module
-from lexicept.models.backbone import Backbone
-from lexicept.models.cached_states import CachedStates, cached_reader
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae import cached_states as module
+from lexicept.neural.sae.cached_states import CachedStates, cached_reader
 from lexicept.storage.workspace import Workspace
 from support.processes import KilledError
 from support.tiny import save_decoder, text, tiny_backbone
@@ -242,7 +242,7 @@ def test_the_blocks_are_run_for_unknown_windows_of_documents_only(bert, tmp_path
     for one, other in zip(found, expected, strict=True):
         assert torch.allclose(one, other, rtol=2e-3, atol=1e-4)
     assert torch.equal(found[1], cached.read([0])[0])
-    monkeypatch.setattr("lexicept.models.backbone.BATCH_TOKENS", 5)
+    monkeypatch.setattr("lexicept.neural.backbones.backbone.BATCH_TOKENS", 5)
     assert all(torch.equal(a, b) for a, b in zip(read("document")[1:2], found[1:2], strict=True))
     run.clear()
     read("query")
@@ -251,7 +251,7 @@ def test_the_blocks_are_run_for_unknown_windows_of_documents_only(bert, tmp_path
 
 @pytest.mark.parametrize("limit", [5, 4096])
 def test_the_blocks_run_once_for_windows_of_the_same_tokens(bert, monkeypatch, limit):
-    monkeypatch.setattr("lexicept.models.backbone.BATCH_TOKENS", limit)
+    monkeypatch.setattr("lexicept.neural.backbones.backbone.BATCH_TOKENS", limit)
     texts = [TEXTS[0], TEXTS[3], TEXTS[0], "", TEXTS[0], ""]
     windows, run = bert.windows(texts), []
     alone = {one: states_of(bert, one) for one in (TEXTS[0], TEXTS[3], "")}

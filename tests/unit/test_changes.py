@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.index import builder as builder_module
 from lexicept.index import generations, updates
@@ -19,7 +20,6 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
 from lexicept.storage import files
 from lexicept.storage.manifest import load_manifest, save_manifest
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.indexes import build, redescribe
 

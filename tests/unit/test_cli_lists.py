@@ -5,11 +5,11 @@ import os
 import numpy as np
 import pytest
 
+from lexicept.candidates.lists import CandidateList, Lists
+from lexicept.candidates.teachers import standardised
 from lexicept.cli.declarations import declared
 from lexicept.corpora import pseudo_queries, read_qrels, read_queries
 from lexicept.index.reader import IndexReader
-from lexicept.training.candidates.lists import CandidateList, Lists
-from lexicept.training.candidates.teachers import standardised
 from support.collections import DOCUMENTS
 from support.commands import assert_error
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.language_heads import language_head
-from lexicept.models.lora import has_adapters
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.lora import has_adapters
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training import loop
 from lexicept.training.loop import Loop
 from lexicept.training.pretraining import trainer as pretraining
@@ -146,7 +146,7 @@ def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("lexicept.models.encoder.Encoder.save", killed)
+        patch.setattr("lexicept.neural.encoders.encoder.Encoder.save", killed)
         assert go().code == 130
     steps: list[int] = []
     step = Loop.step

@@ -13,8 +13,8 @@ from numba.core.caching import CompileResultCacheImpl, UserProvidedCacheLocator
 
 from lexicept import cli
 from lexicept.errors import LexiceptWarning
-from lexicept.ops.compiled import LOADING, by_work, compiled
-from lexicept.ops.machine_code import Cache
+from lexicept.kernels.compiled import LOADING, by_work, compiled
+from lexicept.kernels.machine_code import Cache
 
 
 def total(numbers):
@@ -61,7 +61,7 @@ def test_damaged_code_is_compiled_again(folder, damage):
 
 def test_code_of_another_source_is_not_used(folder, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    head = "from lexicept.ops.compiled import compiled\n"
+    head = "from lexicept.kernels.compiled import compiled\n"
     inner, outer = tmp_path / "inner_kernel.py", tmp_path / "outer_kernel.py"
     call = "from inner_kernel import inner\n@compiled()\ndef outer(x):\n    return inner(x) + 1\n"
     outer.write_text(head + call)
@@ -98,14 +98,14 @@ def test_no_folder_to_write_into(folder):
 
 
 def test_references_work_until_loading_would_have_been_faster(monkeypatch):
-    monkeypatch.setattr("lexicept.ops.compiled._References.seconds", 0.0)
+    monkeypatch.setattr("lexicept.kernels.compiled._References.seconds", 0.0)
     kernel = compiled()(total)
     chosen = [by_work(LOADING / 3, kernel, total) for _ in range(4)]
     assert [function is total for function in chosen] == [True, True, False, False]
 
 
 def test_a_kernel_that_was_called_ends_the_work_of_references(monkeypatch):
-    monkeypatch.setattr("lexicept.ops.compiled._References.seconds", 0.0)
+    monkeypatch.setattr("lexicept.kernels.compiled._References.seconds", 0.0)
     kernel = compiled()(total)
     assert by_work(0, kernel, total) is total
     kernel(np.array([1.0]))

@@ -1,20 +1,20 @@
 import numpy as np
 import pytest
 
+from lexicept.concepts.describe import describe
 from lexicept.corpora import Document
+from lexicept.encoding.sources import DEFAULT_BACKBONE
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, update
-from lexicept.interpretation.describe import describe
-from lexicept.models.backbone import Backbone
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.sources import DEFAULT_BACKBONE
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_concepts
-from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
 

@@ -21,17 +21,17 @@ from sentence_transformers.sparse_encoder.modules import (
 )
 from transformers import AutoTokenizer
 
+from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.models.backbone import Backbone
-from lexicept.models.converters import Kind, open_encoder, read_model, recognise, write_model
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.language_heads import language_head
-from lexicept.models.loading import quiet_transformers
-from lexicept.models.sae.model import SAE
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.loading import quiet_transformers
+from lexicept.neural.converters import Kind, open_encoder, read_model, recognise, write_model
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from support.commands import assert_error
 from support.library_models import inference_free, modules, save_library, save_masked
 from support.tiny import WORDS, save_bert, save_decoder

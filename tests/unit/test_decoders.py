@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from transformers import AutoModel, ByT5Tokenizer
 from transformers.masking_utils import create_causal_mask
 
+from lexicept.encoding.word_spans import split_words
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.loading import quiet_transformers
-from lexicept.models.sae.model import SAE
-from lexicept.models.window_tensors import pad_windows
-from lexicept.models.word_spans import split_words
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.loading import quiet_transformers
+from lexicept.neural.backbones.window_tensors import pad_windows
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import train_concepts
-from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 from support.tiny import DECODERS, decoder_tokenizer, save_bert, save_decoder, text
 
 LONG = text(*range(8))
@@ -252,7 +252,7 @@ def test_backbones_of_bert_s_kind(tmp_path, monkeypatch):
     assert Backbone.from_pretrained(save_bert(tmp_path), as_trained=True).bidirectional
     # An SAE is trained before there is an encoder that would move it.
     save_bert(tmp_path / "bert")
-    monkeypatch.setattr("lexicept.models.backbone.get_device_name", lambda: "meta")
+    monkeypatch.setattr("lexicept.neural.backbones.backbone.get_device_name", lambda: "meta")
     assert Backbone.from_pretrained(str(tmp_path / "bert")).model.device.type == "meta"
 
 

@@ -7,15 +7,15 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from lexicept.concepts import activations
+from lexicept.concepts import describe as describing
+from lexicept.concepts.describe import describe, strongest_documents
+from lexicept.encoding.light_encoder import LightEncoder
+from lexicept.encoding.pooled import KeptActivations
 from lexicept.index.atlas import SOURCES, Findings
-from lexicept.interpretation import activations
-from lexicept.interpretation import describe as describing
-from lexicept.interpretation.describe import describe, strongest_documents
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.light_encoder import LightEncoder
-from lexicept.models.pooled import KeptActivations
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.progress import silent
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import initial_sae

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lexicept.pipelines.pretrain import pretrain
-from lexicept.training.run import train
+from lexicept.training.ranking.run import train
 from reproduction.soup import soup
 from support.runs import configuration
 

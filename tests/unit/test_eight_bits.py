@@ -14,19 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from safetensors.numpy import load_file, save_file
 
+from lexicept.encoding import eight_bits
+from lexicept.encoding.eight_bits import EightBitBert, PackedRows, _halved, dequantised, saturates
+from lexicept.encoding.light_encoder import LightEncoder
+from lexicept.encoding.onnx_bert import OnnxBert
+from lexicept.encoding.sources import MINI_FOLDER
 from lexicept.errors import InputError
-from lexicept.models import eight_bits
-from lexicept.models.eight_bits import (
-    EightBitBert,
-    PackedRows,
-    _halved,
-    dequantised,
-    saturates,
-)
-from lexicept.models.encoder import Encoder
-from lexicept.models.light_encoder import LightEncoder
-from lexicept.models.onnx_bert import OnnxBert
-from lexicept.models.sources import MINI_FOLDER
+from lexicept.neural.encoders.encoder import Encoder
 from mini.encoder import calibrate, compare
 from mini.rounding import packed, quantised
 from support.tiny import WORDS, tiny_backbone

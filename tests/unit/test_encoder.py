@@ -5,17 +5,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from lexicept.encoding.head_settings import HeadSettings
+from lexicept.encoding.pooled import TokenStates, pooled_activations
+from lexicept.encoding.sources import MINI, resolve
+from lexicept.encoding.windows import Window
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.pooled import TokenStates, pooled_activations
-from lexicept.models.sae.model import SAE
-from lexicept.models.sources import MINI, resolve
-from lexicept.models.windows import Window
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from support.tiny import save_bert, tiny_backbone
 
 

@@ -17,8 +17,8 @@ from lexicept.engines import ExactEngine
 from lexicept.engines.inverted import PostingsWriter
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.posting_lists import MARGIN, SEGMENT
-from lexicept.ops.term_at_a_time import WeightedQuery, all_scores, write_scores
+from lexicept.kernels.posting_lists import MARGIN, SEGMENT
+from lexicept.kernels.term_at_a_time import WeightedQuery, all_scores, write_scores
 from lexicept.vectors import largest_weights
 from support.strategies import REALS, collections
 
@@ -100,7 +100,7 @@ def test_a_process_s_first_search_finds_what_later_ones_find(pair, top_k, data):
     found = []
     for spent in (-math.inf, math.inf):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lexicept.ops.compiled._References.seconds", spent)
+            patch.setattr("lexicept.kernels.compiled._References.seconds", spent)
             found.append(as_lists(engine.search(queries, top_k, factors, mask=mask)))
     singles = [
         engine.search(queries[row : row + 1], top_k, factors[row : row + 1], mask=mask)[0]
@@ -181,7 +181,7 @@ def skewed(offsets, bits):
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.01])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_change_no_result(bits, factor, share, threads, monkeypatch):
-    monkeypatch.setattr("lexicept.ops.term_at_a_time.SHARE", 1)
+    monkeypatch.setattr("lexicept.kernels.term_at_a_time.SHARE", 1)
     engine = skewed(factor != 0, bits)
     random = np.random.default_rng(1)
     mask = Mask(random.random(200_000) < share)
@@ -282,7 +282,7 @@ def test_damaged_postings_are_refused(part, values):
 
 @pytest.mark.parametrize("spent", [-math.inf, math.inf])
 def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(spent, monkeypatch):
-    monkeypatch.setattr("lexicept.ops.compiled._References.seconds", spent)
+    monkeypatch.setattr("lexicept.kernels.compiled._References.seconds", spent)
     parts = sound()
     parts["gaps"] = np.array([0xF0, *[0] * MARGIN], np.uint8)
     damaged = ExactEngine(**parts)  # nothing is read before it is needed
@@ -298,7 +298,7 @@ def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(spe
 @pytest.mark.parametrize("part", ["weights", "table"])
 def test_weights_that_are_not_finite_are_one_error(spent, bad, allowed, part, monkeypatch):
     """Whatever else there is to find, with room for all results or for one."""
-    monkeypatch.setattr("lexicept.ops.compiled._References.seconds", spent)
+    monkeypatch.setattr("lexicept.kernels.compiled._References.seconds", spent)
     dense = np.zeros((100, 2), np.float32)
     dense[:20, 0] = dense[:90, 1] = 1
     engine = ExactEngine.build(sp.csr_array(dense))

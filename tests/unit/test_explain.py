@@ -18,8 +18,8 @@ from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
 import lexicept
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import Span
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
 from support.commands import assert_error
 from support.heads import sae_head
 from support.library_models import inference_free, modules, save_library, save_masked

@@ -17,6 +17,7 @@ from rich.console import Console
 import lexicept
 from lexicept.cli.display import explanation_view, results_table
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import (
     Contribution,
@@ -35,10 +36,9 @@ from lexicept.explanation.html import explanation_page, highlighted
 from lexicept.explanation.similarity import WordPair, WordStates, described, word_pairs
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import RRASettings, VocabularySettings
-from lexicept.models.backbone import Backbone
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.concepts import ConceptVectorizer
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.heads import KINDS, make
 from support.indexes import build_of

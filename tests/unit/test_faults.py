@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import lexicept.vectorizers.interface
+import lexicept.encoding.vectorizer
 from faults import calls, disk
 from faults.cases import build, build_words_first, execute, index_cases
 from faults.disk import Disk
@@ -39,7 +39,7 @@ needs_filters = pytest.mark.skipif(
 @pytest.fixture(scope="module", autouse=True)
 def _vowels():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(lexicept.vectorizers.interface.KINDS, "concepts", PLACE)
+        patch.setitem(lexicept.encoding.vectorizer.KINDS, "concepts", PLACE)
         yield
 
 

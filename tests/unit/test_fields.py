@@ -20,7 +20,7 @@ from lexicept.fields.columns import FieldColumns
 from lexicept.fields.values import FieldType, iso, parse_date, period, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
-from lexicept.ops.field_values import any_of, count_values
+from lexicept.kernels.field_values import any_of, count_values
 from lexicept.pipelines.index import Index
 
 

@@ -20,18 +20,18 @@ from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
 from transformers import AutoTokenizer
 
 import lexicept
+from lexicept.encoding.hub import refuse_missing
+from lexicept.encoding.light_encoder import LightEncoder
+from lexicept.encoding.sources import fetch
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.models.backbone import Backbone
-from lexicept.models.converters import Kind, open_encoder, write_model
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.hub import refuse_missing
-from lexicept.models.language_heads import language_head
-from lexicept.models.light_encoder import LightEncoder
-from lexicept.models.sae.model import SAE
-from lexicept.models.sources import fetch
-from lexicept.training.initial_encoder import load_models
-from lexicept.training.run import train
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.converters import Kind, open_encoder, write_model
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.model import SAE
+from lexicept.training.ranking.initial_encoder import load_models
+from lexicept.training.ranking.run import train
 from support.commands import assert_error
 from support.library_models import inference_free, modules, save_library, save_masked
 from support.runs import configuration

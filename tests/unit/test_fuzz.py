@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import lexicept.vectorizers.interface
+import lexicept.encoding.vectorizer
 from fuzz.bench import Bench, limited_memory
 from fuzz.targets import TARGETS, Target, files
 from lexicept.errors import InputError
@@ -37,7 +37,7 @@ def damaged(content: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_reader_refuses_damage_with_its_own_errors(name, tmp_path, monkeypatch):
-    monkeypatch.setitem(lexicept.vectorizers.interface.KINDS, "concepts", PLACE)
+    monkeypatch.setitem(lexicept.encoding.vectorizer.KINDS, "concepts", PLACE)
     bench = Bench(TARGETS[name], tmp_path)
     seeds = bench.seeds()
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
+from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import InputError
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.sae.model import SAE
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae.model import SAE
 from support.heads import KINDS, make, make_head, sae_head, vocabulary_head
 from support.tiny import text
 

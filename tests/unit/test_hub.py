@@ -12,16 +12,16 @@ import huggingface_hub
 import pytest
 import yaml
 
+from lexicept.encoding.hub import model_folder
+from lexicept.encoding.sources import Reference
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.hub import model_folder
-from lexicept.models.language_heads import language_head
-from lexicept.models.model_card import make_card
-from lexicept.models.sae.model import SAE
-from lexicept.models.sources import Reference
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.encoders.model_card import make_card
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from support.tiny import tiny_backbone
 
 TEXTS = ["bade kilo", "muba"]

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.training import collection
-from lexicept.training.objective import Objective
-from lexicept.training.run import train
+from lexicept.training.ranking import collection
+from lexicept.training.ranking.objective import Objective
+from lexicept.training.ranking.run import train
 from support.runs import assert_same_model, configuration, kill_in_step, killed_run, metrics
 
 pytestmark = pytest.mark.usefixtures("_hasty")

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import lexicept.vectorizers.interface
+import lexicept.encoding.vectorizer
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.explanation.contributions import Contribution
 from lexicept.explanation.explanation import Explanation
@@ -17,9 +18,8 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import VERSION
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
-from lexicept.ops.posting_lists import MARGIN
+from lexicept.kernels.posting_lists import MARGIN
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.indexes import build, edit_manifest
 from support.vowels import PLACE
@@ -214,7 +214,7 @@ def test_steering_changes_the_weights_that_a_query_has(tmp_path):
 def test_words_are_searched_where_concepts_can_not_be(tmp_path, monkeypatch):
     build(tmp_path / "index", ANIMALS, concepts=VocabularySettings(Splade()))
     monkeypatch.setitem(
-        lexicept.vectorizers.interface.KINDS, "concepts", PLACE._replace(module="not_installed")
+        lexicept.encoding.vectorizer.KINDS, "concepts", PLACE._replace(module="not_installed")
     )
     index = IndexReader.open(tmp_path / "index")
     assert index.search(["cat"], 1, "words")[0][0].id == "a"

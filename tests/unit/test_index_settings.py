@@ -5,10 +5,10 @@ import json
 import pytest
 from sentence_transformers import SparseEncoder
 
+from lexicept.encoding.index_settings import IndexSettings
 from lexicept.errors import InputError
-from lexicept.models.encoder import Encoder
-from lexicept.models.index_settings import IndexSettings
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.weighting import BM25, Splade, Unchanged
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.concepts.describe import names_for
 from lexicept.index.atlas import BINS, SOURCES, Findings
-from lexicept.interpretation.describe import names_for
 
 FOUND = ["cats", "#1", "#2", "#3", "#4", "#5"]
 """The first two were described: by a name, and by words of no name."""

@@ -5,13 +5,13 @@ import torch
 import torch.nn.functional as F
 import transformers
 
+from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.language_heads import language_head
-from lexicept.models.loading import quiet_transformers
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.loading import quiet_transformers
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from support.language_models import CONFIGS, TEXT, VOCABULARY, save
 from support.tiny import DECODERS, decoder_tokenizer, save_decoder, text
 

@@ -14,9 +14,9 @@ from lexicept.errors import InputError
 from lexicept.pipelines.pretrain import pretrain
 from lexicept.storage import sequences
 from lexicept.storage.sequences import NumberOf
-from lexicept.training import collection
-from lexicept.training.config import TrainingConfig
-from lexicept.training.run import train
+from lexicept.training.ranking import collection
+from lexicept.training.ranking.config import TrainingConfig
+from lexicept.training.ranking.run import train
 from lexicept.training.settings import from_mapping
 from support.runs import assert_same_model, configuration, metrics
 from support.tiny import save_bert

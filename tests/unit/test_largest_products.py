@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lexicept.models.largest_products import CHUNK, SPARE, LargestProducts
+from lexicept.encoding.largest_products import CHUNK, SPARE, LargestProducts
 
 
 def made(seed: int, *shape: int):

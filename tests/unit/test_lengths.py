@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sentence_transformers import SparseEncoder
 
+from lexicept.encoding.index_settings import IndexSettings
 from lexicept.errors import InputError
 from lexicept.index.reader import IndexReader
-from lexicept.models.cached_states import CachedStates
-from lexicept.models.encoder import Encoder
-from lexicept.models.index_settings import IndexSettings
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.sae.cached_states import CachedStates
 from reproduction.jobs import OverlapJob, TrainingJob
 from reproduction.recipe import RECIPES, find_recipes, load_recipe
 from support.heads import sae_head

@@ -18,9 +18,9 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM
 
-from lexicept.models.converters import Kind, read_model
-from lexicept.models.encoder import Encoder
-from lexicept.models.loading import quiet_transformers
+from lexicept.neural.backbones.loading import quiet_transformers
+from lexicept.neural.converters import Kind, read_model
+from lexicept.neural.encoders.encoder import Encoder
 from support.tiny import WORDS, bert_sizes, save_bert
 
 TARGETS = torch.rand(2, 4, 82, generator=torch.Generator().manual_seed(3))

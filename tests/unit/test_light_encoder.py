@@ -11,17 +11,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from lexicept.encoding import onnx_bert
+from lexicept.encoding.encoded import EncodedConcepts
+from lexicept.encoding.head_settings import HeadSettings
+from lexicept.encoding.light_encoder import LightEncoder
+from lexicept.encoding.sources import DEFAULT_BACKBONE
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.reader import IndexReader
-from lexicept.models import onnx_bert
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.light_encoder import LightEncoder
-from lexicept.models.sae.model import SAE
-from lexicept.models.sources import DEFAULT_BACKBONE
-from lexicept.vectorizers.encoded import EncodedConcepts
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.model import SAE
 from support.processes import MAIN, loaded_after
 from support.served import save_index
 from support.tiny import tiny_backbone
@@ -302,6 +302,6 @@ def test_every_way_to_an_index_works_where_torch_is_not_installed(tmp_path):
 
 
 def test_the_default_backbone_is_found_without_transformers():
-    code = f"from lexicept.models.sources import resolve\nprint(resolve({DEFAULT_BACKBONE!r}))"
+    code = f"from lexicept.encoding.sources import resolve\nprint(resolve({DEFAULT_BACKBONE!r}))"
     assert "transformers" not in loaded_after(code)
     assert Backbone.from_pretrained().source == DEFAULT_BACKBONE

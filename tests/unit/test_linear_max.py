@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lexicept.ops import linear_max, linear_topk
-from lexicept.ops.linear_max import largest_outputs
+from lexicept.neural.kernels import linear_max, linear_topk
+from lexicept.neural.kernels.linear_max import largest_outputs
 from support.short_products import use_bytes
 from support.tensors import few_numbers
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lexicept.ops import linear_topk, topk
-from lexicept.ops.linear_topk import fire, top_activations
-from lexicept.ops.tile_kernels import keep_largest, keep_largest_reference
-from lexicept.ops.topk import top_columns, top_columns_reference
+from lexicept.neural.kernels import linear_topk, topk
+from lexicept.neural.kernels.linear_topk import fire, top_activations
+from lexicept.neural.kernels.tile_kernels import keep_largest, keep_largest_reference
+from lexicept.neural.kernels.topk import top_columns, top_columns_reference
 from support.short_products import use_bytes
 from support.tensors import few_numbers
 

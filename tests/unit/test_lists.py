@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lexicept.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
+from lexicept.candidates.text_datasets import read_texts_dataset, write_texts_dataset
 from lexicept.corpora import Document, Qrel, read_documents, read_qrels, read_queries
 from lexicept.errors import InputError
-from lexicept.training.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
-from lexicept.training.candidates.text_datasets import read_texts_dataset, write_texts_dataset
 
 Folders = pytest.TempPathFactory
 Write = Callable[[str | bytes], Path]

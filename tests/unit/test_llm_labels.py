@@ -12,17 +12,11 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from lexicept.concepts import llm_labels
+from lexicept.concepts.llm_labels import Endpoint, label_concepts, label_index, prompt, read_reply
 from lexicept.errors import InputError
 from lexicept.index.atlas import SOURCES
 from lexicept.index.reader import IndexReader
-from lexicept.interpretation import llm_labels
-from lexicept.interpretation.llm_labels import (
-    Endpoint,
-    label_concepts,
-    label_index,
-    prompt,
-    read_reply,
-)
 from lexicept.storage.workspace import GrowingFile
 from support.commands import assert_error
 from support.indexes import build_described

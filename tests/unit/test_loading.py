@@ -15,12 +15,12 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from torch import Tensor
 
 from lexicept.errors import InputError, LexiceptError
-from lexicept.models.backbone import Backbone
-from lexicept.models.converters.reading import find_model, open_encoder
-from lexicept.models.encoder import Encoder
-from lexicept.models.language_heads import language_head
-from lexicept.models.lora import add_adapters
-from lexicept.models.sae.pretrained import find_pretrained_sae
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.lora import add_adapters
+from lexicept.neural.converters.reading import find_model, open_encoder
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.sae_formats.pretrained import find_pretrained_sae
 from reproduction.query_generation import generate_queries
 from support import sae_files
 from support.heads import make_head

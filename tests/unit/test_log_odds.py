@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from lexicept.interpretation.describe import weighted_log_odds
+from lexicept.concepts.describe import weighted_log_odds
 
 
 def test_weighted_log_odds():

@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.lora import add_adapters, has_adapters, merge_adapters
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.lora import add_adapters, has_adapters, merge_adapters
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from support.tiny import save_bert, text
 
 TEXTS = [text(1, 2, 3), text(4), text(5, 6)]

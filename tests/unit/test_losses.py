@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.training.losses import (
+from lexicept.training.ranking.losses import (
     fraction_unexplained,
     in_batch_softmax,
     kl_divergence,

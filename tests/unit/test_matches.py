@@ -3,11 +3,11 @@
 import pytest
 
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.matches import matches_of, snippet_bounds
 from lexicept.index.reader import IndexReader
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 
 

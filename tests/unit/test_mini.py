@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import lexicept
+from lexicept.encoding.index_settings import IndexSettings
+from lexicept.encoding.sources import MINI
 from lexicept.index.descriptions import relabel
 from lexicept.index.reader import IndexReader
-from lexicept.models.index_settings import IndexSettings
-from lexicept.models.sources import MINI
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from support.commands import assert_error
 
 TEXTS = [

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 import lexicept
+from lexicept.candidates import mining
+from lexicept.candidates.lists import CandidateList
+from lexicept.candidates.mining import MiningSettings
 from lexicept.corpora import Document
 from lexicept.corpora.records import Passage
 from lexicept.errors import InputError
@@ -14,9 +17,6 @@ from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import reweight
 from lexicept.progress import silent
-from lexicept.training.candidates import mining
-from lexicept.training.candidates.lists import CandidateList
-from lexicept.training.candidates.mining import MiningSettings
 from support.indexes import build
 from support.processes import KilledError
 

@@ -5,7 +5,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from lexicept.interpretation.describe import nearest
+from lexicept.concepts.describe import nearest
 
 
 def test_neighbours_of_few():

@@ -5,22 +5,22 @@ import pytest
 import torch
 from torch import nn
 
+from lexicept.candidates.lists import CandidateList, write_lists
+from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import InputError
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.sae.model import SAE
-from lexicept.training import losses, regularizers
-from lexicept.training.candidates.lists import CandidateList, write_lists
-from lexicept.training.config import (
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae.model import SAE
+from lexicept.training.ranking import losses, regularizers
+from lexicept.training.ranking.config import (
     JointSettings,
     LossSettings,
     RegularizerSettings,
     TrainingConfig,
 )
-from lexicept.training.data import Collator, Sampler, TeacherScores, TrainingData
-from lexicept.training.objective import Objective, Regularizers
+from lexicept.training.ranking.data import Collator, Sampler, TeacherScores, TrainingData
+from lexicept.training.ranking.objective import Objective, Regularizers
 from lexicept.training.settings import from_mapping
 from support.tiny import text, tiny_backbone
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from lexicept.models.encoder import Encoder
-from lexicept.models.onnx_export import DESCRIPTION, Graph, write_onnx
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.encoders.onnx_export import DESCRIPTION, Graph, write_onnx
 from support.commands import assert_error
 from support.heads import make
 from support.tiny import WORDS, tiny_backbone

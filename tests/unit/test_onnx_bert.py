@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lexicept.models.onnx_bert import Declared, GraphBuilder, rounded
+from lexicept.encoding.onnx_bert import Declared, GraphBuilder, rounded
 
 STATES: Declared = ("float32", ["texts", "length", 16])
 PRODUCTS: Declared = ("float32", ["texts", "length", 8])

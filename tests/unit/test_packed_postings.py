@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.ops.posting_lists import (
+from lexicept.kernels.posting_lists import (
     MARGIN,
     STEP,
     Postings,

@@ -9,8 +9,8 @@ import yaml
 
 import lexicept
 from lexicept.errors import InputError
-from lexicept.models.encoder import Encoder
-from lexicept.models.language_heads import language_head
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
 from lexicept.training.settings import to_mapping
 from reproduction.recipe import read_job
 from reproduction.trained import _pretrained

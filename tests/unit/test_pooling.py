@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lexicept.ops import linear_max, linear_topk
-from lexicept.ops.pooling import Activations, pool_max, pool_sum, pool_sum_reference, root_of_sums
+from lexicept.neural.kernels import linear_max, linear_topk
+from lexicept.neural.kernels.pooling import (
+    Activations,
+    pool_max,
+    pool_sum,
+    pool_sum_reference,
+    root_of_sums,
+)
 
 
 def pool_max_reference(tokens: Activations) -> Tensor:

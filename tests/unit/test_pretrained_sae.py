@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError
-from lexicept.models.sae.formats.files import Tensors
-from lexicept.models.sae.formats.libraries import (
+from lexicept.neural.sae.model import SAE, block_of, layer_of
+from lexicept.neural.sae_formats.files import Tensors
+from lexicept.neural.sae_formats.libraries import (
     save_dictionary_learning,
     save_saelens,
     save_sparsify,
 )
-from lexicept.models.sae.model import SAE, block_of, layer_of
-from lexicept.models.sae.pretrained import find_pretrained_sae, require_fit
+from lexicept.neural.sae_formats.pretrained import find_pretrained_sae, require_fit
 from support import sae_files
 from support.sae_files import D, K, M
 

@@ -15,11 +15,10 @@ import torch.nn.functional as F
 import transformers
 
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
-from lexicept.models.backbone import Backbone
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.language_heads import language_head
-from lexicept.models.loading import quiet_transformers
-from lexicept.models.word_vocabulary import WordSpan, expanded_words
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.loading import quiet_transformers
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training import loop
 from lexicept.training.loop import Loop, learning_rate_at
 from lexicept.training.pretraining import trainer as pretraining
@@ -33,6 +32,7 @@ from lexicept.training.pretraining.windows import (
     WindowStream,
     mask,
 )
+from lexicept.training.pretraining.word_vocabulary import WordSpan, expanded_words
 from support.language_models import TEXT, VOCABULARY, save
 from support.processes import KilledError
 from support.tiny import decoder_tokenizer, save_decoder, text

@@ -5,10 +5,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from lexicept.models.encoder import Encoder
-from lexicept.training.config import load_config
-from lexicept.training.run import train
-from lexicept.training.trainer import Trainer
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.training.ranking.config import load_config
+from lexicept.training.ranking.run import train
+from lexicept.training.ranking.trainer import Trainer
 from support.processes import launch
 from support.runs import launched_configuration, metrics
 
@@ -19,8 +19,8 @@ import os, sys
 from pathlib import Path
 from safetensors.torch import save_file
 from lexicept.training import run
-from lexicept.training.config import load_config
-from lexicept.training.trainer import Trainer
+from lexicept.training.ranking.config import load_config
+from lexicept.training.ranking.trainer import Trainer
 
 fit = Trainer.fit
 

@@ -6,7 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.ops.quantisation import multiplies_bytes, products, quantised, summed_errors
+from lexicept.neural.kernels.quantisation import (
+    multiplies_bytes,
+    products,
+    quantised,
+    summed_errors,
+)
 from support.tensors import few_numbers
 
 

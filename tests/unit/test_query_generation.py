@@ -38,7 +38,7 @@ def gpt2(tmp_path_factory):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-    from lexicept.models.loading import quiet_transformers
+    from lexicept.neural.backbones.loading import quiet_transformers
 
     folder = tmp_path_factory.mktemp("gpt2")
     vocabulary = {word: number for number, word in enumerate(["<end>", "<unk>", *WORDS])}

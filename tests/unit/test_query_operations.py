@@ -5,11 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.ops.query_vectors import (
-    kept_within,
-    kept_within_reference,
-    prune_within,
-)
+from lexicept.kernels.query_vectors import kept_within, kept_within_reference, prune_within
 from support.strategies import sparse_matrices
 
 CHOOSE = pytest.mark.parametrize("choose", [kept_within, kept_within_reference])

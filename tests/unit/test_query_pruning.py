@@ -10,16 +10,16 @@ import scipy.sparse as sp
 import torch
 
 from lexicept.corpora import Qrel, Query
+from lexicept.encoding.index_settings import IndexSettings
 from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import SweepGrid, sweep
 from lexicept.index.impacts import VocabularySettings
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.base import _largest
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.index_settings import IndexSettings
-from lexicept.training.config import ValidationSettings
-from lexicept.training.validation import NamedTexts, RetrievalEvaluator
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.base import _largest
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
+from lexicept.training.ranking.config import ValidationSettings
+from lexicept.training.ranking.validation import NamedTexts, RetrievalEvaluator
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import Splade
 from reproduction.measuring import Collection, pruned

@@ -17,6 +17,8 @@ import scipy.sparse as sp
 
 from lexicept import rra
 from lexicept.corpora import Document
+from lexicept.encoding.vectorizer import Vectorizer
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import IndexFormatError, InputError, LexiceptError
 from lexicept.index import term_frequencies
 from lexicept.index.builder import IndexBuilder
@@ -28,8 +30,6 @@ from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Shard
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import read_json, write_json
-from lexicept.vectorizers.interface import Vectorizer
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.vowels import Vowels
 
@@ -65,11 +65,11 @@ def _small_shards(monkeypatch):
 def concepts(tmp_path_factory):
     import torch
 
-    from lexicept.models.encoder import Encoder
-    from lexicept.models.heads.sae import SAEHead
+    from lexicept.neural.encoders.encoder import Encoder
+    from lexicept.neural.heads.sae import SAEHead
+    from lexicept.neural.vectorizers.concepts import ConceptVectorizer
     from lexicept.training.sae.settings import SAESettings
     from lexicept.training.sae.trainer import initial_sae
-    from lexicept.vectorizers.concepts import ConceptVectorizer
     from support.tiny import tiny_backbone
 
     torch.manual_seed(0)

@@ -9,17 +9,17 @@ import pytest
 
 import lexicept
 from lexicept import ConceptSettings
-from lexicept.errors import InputError, LexiceptError
-from lexicept.models.sources import (
+from lexicept.encoding.encoded import EncodedConcepts
+from lexicept.encoding.sources import (
     DEFAULT_BACKBONE,
     MINI_FILES,
     MINI_FOLDER,
     REFERENCE_FILE,
     Reference,
 )
+from lexicept.errors import InputError, LexiceptError
 from lexicept.storage.files import sha256, write_json
 from lexicept.training.sae.settings import SAESettings
-from lexicept.vectorizers.encoded import EncodedConcepts
 from support.tiny import WORDS, save_bert
 
 TEXTS = ["cats sleep all day", "dogs bark at night", "a kitten naps in the sun"]

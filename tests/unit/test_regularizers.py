@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.training.config import JointSettings
-from lexicept.training.regularizers import (
+from lexicept.training.ranking.config import JointSettings
+from lexicept.training.ranking.regularizers import (
     DocumentFrequencies,
     df_flops,
     df_penalties,

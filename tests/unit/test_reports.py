@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import lexicept.vectorizers.interface
+import lexicept.encoding.vectorizer
 from lexicept import reports
 from lexicept.corpora import Document, Qrel, Query
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
 from lexicept.evaluation.significance import intervals
@@ -33,7 +34,6 @@ from lexicept.reports.page import (
     render,
     text_column,
 )
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
 from support.commands import assert_error
@@ -65,7 +65,7 @@ class Letters(Vowels):
 @pytest.fixture(autouse=True)
 def _letters(monkeypatch):
     letters = PLACE._replace(module=__name__, vectorizer="Letters")
-    monkeypatch.setitem(lexicept.vectorizers.interface.KINDS, "concepts", letters)
+    monkeypatch.setitem(lexicept.encoding.vectorizer.KINDS, "concepts", letters)
 
 
 class Structure(HTMLParser):

@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lexicept.models.backbone import Backbone
-from lexicept.models.blocks import checkpoint_blocks
-from lexicept.models.encoder import Encoder
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.blocks import checkpoint_blocks
+from lexicept.neural.encoders.encoder import Encoder
 from lexicept.pipelines.pretrain import pretrain
-from lexicept.training.run import train
+from lexicept.training.ranking.run import train
 from support.runs import assert_same_model, configuration, metrics
 from support.tiny import save_decoder, text, tiny_backbone
 

@@ -7,16 +7,16 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.models.sae.decoder import fit_decoder
-from lexicept.models.sae.formats.libraries import save_saelens
-from lexicept.models.sae.model import SAE, fold_gate
-from lexicept.models.sae.states import (
+from lexicept.neural.sae.decoder import fit_decoder
+from lexicept.neural.sae.model import SAE, fold_gate
+from lexicept.neural.sae.states import (
     Position,
     Shuffling,
     StateStream,
     backbone_reader,
     without_sinks,
 )
+from lexicept.neural.sae_formats.libraries import save_saelens
 from lexicept.training.loop import Loop
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states, train_sae
@@ -308,7 +308,7 @@ def _ignore(tokens):
 def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
     backbone, texts, buffer_tokens, monkeypatch
 ):
-    monkeypatch.setattr("lexicept.models.sae.states.READ", 3)
+    monkeypatch.setattr("lexicept.neural.sae.states.READ", 3)
     every = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
     unbroken = []
     for position, batch in stream(backbone, texts, buffer_tokens).batches(Position()):

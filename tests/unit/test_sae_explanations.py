@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lexicept.errors import InputError
-from lexicept.models.sae.explanations import read_explanations
-from lexicept.models.sae.model import SAE
+from lexicept.neural.sae.explanations import read_explanations
+from lexicept.neural.sae.model import SAE
 
 SOURCE = "20-gemmascope-res-16k"
 

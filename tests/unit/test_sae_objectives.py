@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lexicept.models.sae.model import SAE
-from lexicept.ops import linear_topk
+from lexicept.neural.kernels import linear_topk
+from lexicept.neural.sae.model import SAE
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
@@ -250,7 +250,7 @@ def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatch):
-    monkeypatch.setattr("lexicept.models.sae.states.READ", 3)
+    monkeypatch.setattr("lexicept.neural.sae.states.READ", 3)
     texts = [states(7 * number, seed=number).float() for number in range(20)]
     settings = SAESettings(
         32, 4, 3000, architecture, batch_size=100, buffer_tokens=400, dead_tokens=300

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.language_heads import language_head
-from lexicept.models.sae import quality as module
-from lexicept.models.sae.model import SAE
-from lexicept.models.sae.quality import EDGES, report_sae, report_states
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae import quality as module
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.sae.quality import EDGES, report_sae, report_states
 from support.commands import assert_error
 from support.language_models import save as save_language_model
 from support.tiny import text, tiny_backbone

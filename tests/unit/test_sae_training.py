@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lexicept.errors import InputError
-from lexicept.models.sae.model import SAE
+from lexicept.neural.sae.model import SAE
 from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import Outcome, TopK
 from lexicept.training.sae.settings import SAESettings

@@ -12,11 +12,11 @@ import torch
 import yaml
 
 from lexicept.errors import InputError, LexiceptError
-from lexicept.models.encoder import Encoder
+from lexicept.neural.encoders.encoder import Encoder
 from lexicept.progress import silent
-from lexicept.training import sharding
-from lexicept.training.config import TrainingConfig, load_config
-from lexicept.training.run import train
+from lexicept.training.ranking import sharding
+from lexicept.training.ranking.config import TrainingConfig, load_config
+from lexicept.training.ranking.run import train
 from lexicept.training.settings import from_mapping
 from reproduction import launch
 from support import processes
@@ -35,8 +35,8 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from lexicept.models import backbone
 from lexicept.training import run, sharding
-from lexicept.training.config import load_config
-from lexicept.training.trainer import Trainer
+from lexicept.training.ranking.config import load_config
+from lexicept.training.ranking.trainer import Trainer
 
 class Killed(Exception):
     pass
@@ -128,7 +128,7 @@ def layout(model: Path) -> dict[str, Any]:
 def test_two_processes_with_parts_are_one_that_is_whole(launched, name, tmp_path, monkeypatch):
     """With gradient caching and unequal numbers of passes; or adapters under a frozen head,
     checkpointed blocks, killed and resumed."""
-    monkeypatch.setattr("lexicept.models.backbone.BATCH_TOKENS", PASS_TOKENS)
+    monkeypatch.setattr("lexicept.neural.backbones.backbone.BATCH_TOKENS", PASS_TOKENS)
     alone = ["optimizer.accumulation=2", "optimizer.sharded=false"]
     train(load_config(launched / f"{name}.yaml", alone), tmp_path / "run")
     kinds = ("model", "adapter") if name == "lora" else ("model",)

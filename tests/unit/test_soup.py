@@ -6,13 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.sae.model import SAE
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae.model import SAE
 from reproduction.soup import soup
 from support.tiny import save_bert
 

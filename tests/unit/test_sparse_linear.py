@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexicept.ops import sparse_linear
-from lexicept.ops.sparse_linear import Chosen, chosen_outputs, sum_by_group, sum_chosen
+from lexicept.neural.kernels import sparse_linear
+from lexicept.neural.kernels.sparse_linear import Chosen, chosen_outputs, sum_by_group, sum_chosen
 
 
 def chosen_outputs_reference(x: Tensor, matrix: Tensor, bias: Tensor, columns: Tensor) -> Tensor:

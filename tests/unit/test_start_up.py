@@ -66,7 +66,7 @@ def test_words_need_no_model(tmp_path):
 SERVED = """
 import sys
 from fastapi.testclient import TestClient
-from lexicept.ops.compiled import Kernel
+from lexicept.kernels.compiled import Kernel
 from lexicept.server.app import create_app
 
 with TestClient(create_app(sys.argv[1]), base_url="http://127.0.0.1") as client:

@@ -130,7 +130,7 @@ def test_kernels_have_no_settings_of_the_folder(folder, tmp_path):
     (folder / ".numba_config.yaml").write_text(": [damaged")
     program = (
         "import os\n"
-        "from lexicept.ops.compiled import compiled\n"
+        "from lexicept.kernels.compiled import compiled\n"
         "@compiled()\n"
         "def double(number): return 2 * number\n"
         "assert double(4) == 8\n"

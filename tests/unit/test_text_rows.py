@@ -9,16 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexicept.candidates.lists import CandidateList, Lists
+from lexicept.candidates.text_datasets import TextRow, import_texts, to_row, write_texts_dataset
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.corpora.records import Location
 from lexicept.errors import InputError
-from lexicept.training.candidates.lists import CandidateList, Lists
-from lexicept.training.candidates.text_datasets import (
-    TextRow,
-    import_texts,
-    to_row,
-    write_texts_dataset,
-)
 from support.commands import assert_error
 
 PLACE = Location("rows", 3)

@@ -36,7 +36,7 @@ from lexicept.index.text_vectors import (
 )
 from lexicept.index.verification import verify
 from lexicept.integrations.agents import AgentTools
-from lexicept.models.backbone import Backbone
+from lexicept.neural.backbones.backbone import Backbone
 from lexicept.pipelines.systems import resolve_systems
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.reports.comparison import Duel, _lead

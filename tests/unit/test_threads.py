@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lexicept
-from lexicept.vectorizers.concepts import ConceptVectorizer
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from support.threads import differing, open_questions
 
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.training import config as module
-from lexicept.training.config import (
+from lexicept.training.pretraining import settings as pretraining_module
+from lexicept.training.ranking import config as module
+from lexicept.training.ranking.config import (
     DataSettings,
     LossSettings,
     ModelSettings,
@@ -20,7 +21,6 @@ from lexicept.training.config import (
     TrainingConfig,
     load_config,
 )
-from lexicept.training.pretraining import settings as pretraining_module
 from lexicept.training.sae import settings as sae_module
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import from_mapping, to_mapping

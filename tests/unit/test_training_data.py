@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexicept.candidates.lists import CandidateList, write_lists
 from lexicept.errors import InputError
-from lexicept.models.cached_states import CachedStates
-from lexicept.training.candidates import teacher_mining
-from lexicept.training.candidates.lists import CandidateList, write_lists
-from lexicept.training.data import (
+from lexicept.neural.sae.cached_states import CachedStates
+from lexicept.training.ranking import teacher_mining
+from lexicept.training.ranking.data import (
     Collator,
     Sample,
     Sampler,

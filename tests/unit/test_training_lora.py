@@ -7,10 +7,10 @@ from sentence_transformers import SparseEncoder
 
 from lexicept.corpora import read_documents, read_queries
 from lexicept.errors import InputError
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.sae.model import SAE
-from lexicept.training.run import train
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.neural.sae.model import SAE
+from lexicept.training.ranking.run import train
 from support.runs import (
     assert_same_model,
     configuration,
@@ -31,7 +31,7 @@ LORA = {"trained": "lora", "freeze_head": True, "lora_rank": 3}
 def unbroken(places, tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lexicept.training.run.write_curves", lambda *_: None)
+        patch.setattr("lexicept.training.ranking.run.write_curves", lambda *_: None)
         train(configuration(places, model=LORA), folder)
     return folder
 

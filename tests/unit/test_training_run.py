@@ -15,25 +15,25 @@ from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from lexicept.candidates.lists import CandidateList, Lists, write_lists
 from lexicept.corpora import read_documents, read_qrels, read_queries
+from lexicept.encoding.head_settings import HeadSettings
+from lexicept.encoding.index_settings import IndexSettings
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
 from lexicept.index.reader import IndexReader
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.settings import HeadSettings
-from lexicept.models.index_settings import IndexSettings
-from lexicept.models.language_heads import language_head
-from lexicept.models.sae.states import backbone_reader
-from lexicept.training import run as run_module
-from lexicept.training.candidates.lists import CandidateList, Lists, write_lists
-from lexicept.training.config import load_config
-from lexicept.training.data import Sampler
-from lexicept.training.run import train
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.sae.states import backbone_reader
+from lexicept.training.ranking import run as run_module
+from lexicept.training.ranking.config import load_config
+from lexicept.training.ranking.data import Sampler
+from lexicept.training.ranking.run import train
+from lexicept.training.ranking.trainer import Trainer, last_checkpoint
+from lexicept.training.ranking.validation import NamedTexts, RetrievalEvaluator
 from lexicept.training.sae.trainer import train_on_states
 from lexicept.training.settings import to_mapping
-from lexicept.training.trainer import Trainer, last_checkpoint
-from lexicept.training.validation import NamedTexts, RetrievalEvaluator
 from support.commands import assert_error
 from support.runs import (
     KilledError,
@@ -856,7 +856,7 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(places, tmp_path, monke
         trained.append(sae.W_dec.clone())
         return sae
 
-    monkeypatch.setattr("lexicept.training.initial_encoder.train_on_states", spy)
+    monkeypatch.setattr("lexicept.training.ranking.initial_encoder.train_on_states", spy)
     changed = {"loss": {"reconstruction": weight}, "optimizer": {"steps": 2, "mini_batch": None}}
     train(configuration(places, model=new_sae(places), **changed), tmp_path / "run")
     decoder = Encoder.load(tmp_path / "run" / "model")[1].sae.W_dec

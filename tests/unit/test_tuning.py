@@ -4,9 +4,9 @@ import pytest
 import yaml
 
 from lexicept.errors import InputError, LexiceptError
-from lexicept.training.config import load_config
+from lexicept.training.ranking.config import load_config
+from lexicept.training.ranking.validation import RetrievalEvaluator
 from lexicept.training.settings import to_mapping
-from lexicept.training.validation import RetrievalEvaluator
 from reproduction import tuning
 from reproduction.tuning import tune
 from support.runs import KilledError, configuration, metrics

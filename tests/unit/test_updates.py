@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lexicept import rra
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index import parts, term_frequencies
 from lexicept.index.builder import IndexBuilder
@@ -24,7 +25,6 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, reweight, update
 from lexicept.index.verification import verify
 from lexicept.storage.locks import lock
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.indexes import build, build_of
 from support.processes import command, exists_in, wait_and_kill

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertTokenizerFast
 
+from lexicept.encoding.windows import BORDERS, Cut, cut_windows, keep_whole
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.window_tensors import join_windows, pad_windows, split_rows
-from lexicept.models.windows import BORDERS, Cut, cut_windows, keep_whole
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.window_tensors import join_windows, pad_windows, split_rows
 from support.tiny import WORDS, decoder_tokenizer, save_bert
 
 TEXTS = st.lists(

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from lexicept.interpretation.word_labels import Firings, Namer, Tallies
-from lexicept.vectorizers.words import Tokenizer
+from lexicept.concepts.word_labels import Firings, Namer, Tallies
+from lexicept.encoding.words import Tokenizer
 
 WORDS = [*("the", "of", ",", "1999", "heart", "hearts", "attack", "cell", "json", "schema"), "map"]
 

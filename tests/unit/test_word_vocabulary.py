@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
+from lexicept.encoding.windows import Window
 from lexicept.errors import InputError
-from lexicept.models.windows import Window
-from lexicept.models.word_vocabulary import WordFinder, WordSpan, expanded_words
+from lexicept.training.pretraining.word_vocabulary import WordFinder, WordSpan, expanded_words
 
 TOKENS = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", ".", "+"),
@@ -88,7 +88,7 @@ def test_one_word_with_and_without_a_space_before():
 
 
 def test_texts_are_a_stream_that_is_read_once(monkeypatch):
-    monkeypatch.setattr("lexicept.models.word_vocabulary.BATCH", 2)
+    monkeypatch.setattr("lexicept.training.pretraining.word_vocabulary.BATCH", 2)
     read = []
 
     def stream():

@@ -9,15 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lexicept
+from lexicept.encoding import words
+from lexicept.encoding.words import BIGRAM_LANGUAGES, LANGUAGES, STEMMERS, Tokenizer, WordVectorizer
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.vectorizers import words
-from lexicept.vectorizers.words import (
-    BIGRAM_LANGUAGES,
-    LANGUAGES,
-    STEMMERS,
-    Tokenizer,
-    WordVectorizer,
-)
 
 
 @pytest.mark.parametrize(

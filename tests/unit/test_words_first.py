@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 
 import lexicept
 from lexicept.corpora import Document
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
@@ -16,7 +17,6 @@ from lexicept.index.verification import verify
 from lexicept.pipelines import searchable, serve
 from lexicept.pipelines.concept_source import ConceptSource
 from lexicept.server.app import create_app
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.weighting import BM25
 from support.vowels import Vowels
 

@@ -6,7 +6,7 @@ import pytest
 
 from lexicept.errors import InputError
 from lexicept.storage.yaml_text import DEEPEST, LARGEST, parse_yaml, read_yaml
-from lexicept.training.config import load_config
+from lexicept.training.ranking.config import load_config
 from reproduction.data import load_sources
 from support.commands import assert_error
 

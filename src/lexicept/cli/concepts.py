@@ -95,7 +95,7 @@ def label(
         concepts: number of concepts to label, the most frequent first.
     """
     require("llm", "httpx2")
-    from lexicept.interpretation.llm_labels import Endpoint, label_index
+    from lexicept.concepts.llm_labels import Endpoint, label_index
     from lexicept.progress import ProgressLine
 
     key = None

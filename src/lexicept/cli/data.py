@@ -10,7 +10,7 @@ from lexicept.cli.declarations import takes
 from lexicept.errors import InputError, check_count
 
 if TYPE_CHECKING:
-    from lexicept.training.candidates.teachers import Teacher
+    from lexicept.candidates.teachers import Teacher
 
 
 def pseudo_queries(
@@ -59,13 +59,13 @@ def import_texts(
         subset: subset of a dataset on the hub.
         scored_only: leave out lists without scores (SPLARE).
     """
-    from lexicept.training.candidates.text_datasets import import_texts
+    from lexicept.candidates.text_datasets import import_texts
 
     lists = import_texts(source, out, split=split, config=subset, scored_only=scored_only)
     print_report({"lists": len(lists), "folder": str(out)}, as_json)
 
 
-@takes("lexicept.training.candidates.mining:MiningSettings")
+@takes("lexicept.candidates.mining:MiningSettings")
 def mine(
     index: Path,
     queries: str,
@@ -85,11 +85,11 @@ def mine(
         queries: judged queries: a BEIR folder (its corpus is not needed) or an ir_datasets name.
         out: file for the candidate lists (.jsonl); must not exist.
     """
+    from lexicept.candidates import mining
+    from lexicept.candidates.lists import from_qrels
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressLine
-    from lexicept.training.candidates import mining
-    from lexicept.training.candidates.lists import from_qrels
 
     mining_settings = mining.MiningSettings(**settings)
     with ProgressLine() as progress:
@@ -136,10 +136,10 @@ def score(
         batch_size: texts or pairs that go through such a teacher at once.
         cache: folder to cache embeddings in, for later runs.
     """
+    from lexicept.candidates.lists import Lists
+    from lexicept.candidates.teachers import score_lists
     from lexicept.corpora import read_documents, read_queries
     from lexicept.progress import ProgressLine
-    from lexicept.training.candidates.lists import Lists
-    from lexicept.training.candidates.teachers import score_lists
 
     check_count("batch_size", batch_size)
     scorer = _teacher(teacher, dtype, batch_size)
@@ -155,7 +155,7 @@ def score(
 
 def _teacher(names: list[str], dtype: str | None, batch_size: int) -> Teacher:
     """Return the teacher that the options name, a blend if there are several."""
-    from lexicept.training.candidates.teachers import Blend
+    from lexicept.candidates.teachers import Blend
 
     weights: dict[Teacher, float] = {}
     for name in names:
@@ -174,7 +174,7 @@ def _single_teacher(text: str, dtype: str | None, batch_size: int) -> Teacher:
     kind, _, name = text.partition(":")
     named = [name] if name else []
     if kind == "bm25":
-        from lexicept.training.candidates.teachers import BM25Teacher
+        from lexicept.candidates.teachers import BM25Teacher
 
         return BM25Teacher(*named)
     if kind not in ("dense", "cross-encoder") or (kind == "cross-encoder" and not name):
@@ -182,7 +182,7 @@ def _single_teacher(text: str, dtype: str | None, batch_size: int) -> Teacher:
             f"--teacher {text!r}: only bm25, bm25:LANGUAGE, dense, dense:MODEL, cross-encoder:MODEL"
         )
     require_training()
-    from lexicept.training.candidates.neural_teachers import CrossEncoderTeacher, DenseTeacher
+    from lexicept.training.ranking.neural_teachers import CrossEncoderTeacher, DenseTeacher
 
     network: Any = DenseTeacher if kind == "dense" else CrossEncoderTeacher
     teacher: Teacher = network(*named, dtype=dtype, batch_size=batch_size)

@@ -36,8 +36,8 @@ def report(model: Path, documents: str, *, as_json: bool = False) -> None:
     """
     require_training()
     from lexicept.corpora import read_documents
-    from lexicept.models.converters import open_encoder
-    from lexicept.models.sae.quality import EDGES, report_sae
+    from lexicept.neural.converters import open_encoder
+    from lexicept.neural.sae.quality import EDGES, report_sae
     from lexicept.progress import ProgressLine
 
     with working("loading"):
@@ -77,7 +77,7 @@ def train(config: Path, out: Path, as_json: bool = False, **options: Any) -> Non
     from accelerate import PartialState
 
     from lexicept.pipelines.train import train
-    from lexicept.training.metrics import saved_validation
+    from lexicept.training.ranking.metrics import saved_validation
 
     model = train(config, out, **options, progress=True)
     if PartialState().is_main_process:
@@ -96,7 +96,7 @@ def pretrain(as_json: bool = False, **options: Any) -> None:
     Re-running the command resumes interrupted pretraining.
     """
     require_training()
-    from lexicept.models.encoder import Encoder
+    from lexicept.neural.encoders.encoder import Encoder
     from lexicept.pipelines.pretrain import pretrain
     from lexicept.training.pretraining.settings import PretrainingSettings
 

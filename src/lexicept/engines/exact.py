@@ -27,8 +27,8 @@ from lexicept.engines.interface import (
 from lexicept.engines.inverted import SHARES, PostingsWriter
 from lexicept.engines.mask import EVERYTHING
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.compiled import num_processors
-from lexicept.ops.posting_lists import (
+from lexicept.kernels.compiled import num_processors
+from lexicept.kernels.posting_lists import (
     MARGIN,
     SEGMENT,
     STEP,
@@ -40,7 +40,7 @@ from lexicept.ops.posting_lists import (
     unpack,
     weight_reference,
 )
-from lexicept.ops.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, score_all, search
+from lexicept.kernels.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, score_all, search
 from lexicept.storage.arrays import let_go, load_array
 from lexicept.vectors import Floats, Integers, largest_weights
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.ops.posting_lists import MARGIN, SEGMENT, fitting_widths, marks_of, pack, unpack
+from lexicept.kernels.posting_lists import MARGIN, SEGMENT, fitting_widths, marks_of, pack, unpack
 from lexicept.segments import neighbours
 from lexicept.storage.arrays import ArrayWriter, save_array
 from lexicept.vectors import Floats, Integers, neighbouring_rows

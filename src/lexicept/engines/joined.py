@@ -23,7 +23,7 @@ from lexicept.engines.interface import (
 )
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.ops.posting_lists import SEGMENT
+from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.storage.arrays import load_array
 from lexicept.vectors import Floats, Integers
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lexicept.ops.term_at_a_time import AllowedDocuments
+from lexicept.kernels.term_at_a_time import AllowedDocuments
 
 FEW = 16
 """A segment has few allowed documents if at most one in ``FEW`` is allowed."""

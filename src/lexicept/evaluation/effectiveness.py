@@ -11,6 +11,7 @@ import ir_measures
 import numpy as np
 
 from lexicept.corpora import Qrel, Query
+from lexicept.encoding.words import WordVectorizer
 from lexicept.engines.interface import Ranking
 from lexicept.errors import InputError
 from lexicept.evaluation.runs import (
@@ -27,7 +28,6 @@ from lexicept.index.queries import WeightedQueries
 from lexicept.index.reader import IndexReader
 from lexicept.measures import EFFECTIVENESS, RR, SearchCosts, search_costs
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import canonical_csr, place_columns
 from lexicept.weighting import BM25
 

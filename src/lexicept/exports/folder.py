@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from lexicept.corpora import Query
 from lexicept.index.reader import IndexReader
-from lexicept.ops.posting_lists import SEGMENT
+from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint, fingerprint_json, replacing, replacing_text
 from lexicept.storage.workspace import Units, Workspace

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from lexicept.errors import IndexFormatError
 from lexicept.fields.normal_forms import normal
 from lexicept.fields.values import FieldType, Scalar, Value, iso, period
-from lexicept.ops.field_values import count_values
+from lexicept.kernels.field_values import count_values
 from lexicept.storage.arrays import load_array
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore

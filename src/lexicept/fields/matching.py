@@ -15,7 +15,7 @@ from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns
 from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterError, Not
 from lexicept.fields.normal_forms import normal
 from lexicept.fields.values import LARGEST_INTEGER, Scalar, period
-from lexicept.ops.field_values import any_of
+from lexicept.kernels.field_values import any_of
 
 Flags = npt.NDArray[np.bool_]
 

@@ -28,7 +28,7 @@ from lexicept.engines.inverted import PostingsWriter
 from lexicept.engines.joined import ADDED, JOINED, SIZES, JoinedEngine, columns_of
 from lexicept.index.impacts import Derived, VocabularySettings, Weigher, load_statistics
 from lexicept.index.parts import Parts, part_name
-from lexicept.ops.posting_lists import SEGMENT
+from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.parallel.shards import Shard, over, shards_of
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Integers

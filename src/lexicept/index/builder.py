@@ -15,6 +15,7 @@ from lexicept.corpora import Document
 from lexicept.corpora.passages import rows
 from lexicept.corpora.records import DocumentStream, Location
 from lexicept.corpora.skipped import Skipped
+from lexicept.encoding.vectorizer import DocumentEncoder
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.fields.values import NOTHING, FieldType
 from lexicept.fields.writing import FieldWriter
@@ -36,7 +37,6 @@ from lexicept.storage.manifest import describe_files, generation_name
 from lexicept.storage.sequences import LazySequence
 from lexicept.storage.texts import TextWriter
 from lexicept.storage.workspace import Workspace, refuse_existing
-from lexicept.vectorizers.interface import DocumentEncoder
 
 
 class IndexBuilder:

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache, partial, reduce
 
 import numpy as np
 
+from lexicept.encoding.words import Tokenizer, Word, WordVectorizer
 from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError, check_count
@@ -18,7 +19,6 @@ from lexicept.index.passages import Passages
 from lexicept.index.query_encoders import QueryEncoders
 from lexicept.index.stored import StoredDocuments
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectorizers.words import Tokenizer, Word, WordVectorizer
 from lexicept.vectors import Integers
 
 CACHED_MASKS = 16

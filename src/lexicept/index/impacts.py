@@ -25,8 +25,8 @@ from lexicept.engines.interface import single_precision
 from lexicept.engines.inverted import ByDimension, Inverted, PostingsWriter, inverted_in_groups
 from lexicept.engines.joined import JOINED, SIZES, JoinedEngine
 from lexicept.errors import Count, IndexFormatError, InputError, check_fields
-from lexicept.ops.posting_lists import SEGMENT
-from lexicept.ops.query_vectors import prune_within
+from lexicept.kernels.posting_lists import SEGMENT
+from lexicept.kernels.query_vectors import prune_within
 from lexicept.parallel.shards import Over, Rows, Shard, shards_of
 from lexicept.parallel.shards import over as over_here
 from lexicept.storage.arrays import load_array, save_array

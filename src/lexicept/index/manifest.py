@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lexicept.encoding.vectorizer import KINDS
 from lexicept.errors import IndexFormatError, Whole, check_fields
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.parts import PARTS
 from lexicept.index.text_vectors import VectorSettings
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.manifest import generation_number, generations, load_manifest
-from lexicept.vectorizers.interface import KINDS
 
 FORMAT = "lexicept index"
 VERSION = 12

@@ -13,17 +13,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.encoding.loading import load_for_queries, load_vectorizer
+from lexicept.encoding.text_vectors import ConceptsAndVectors
+from lexicept.encoding.vectorizer import DocumentEncoder, EncodedQuery, QueryVectorizer, Vectorizer
 from lexicept.errors import IndexFormatError
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.storage.files import disk_errors
-from lexicept.vectorizers.interface import (
-    DocumentEncoder,
-    EncodedQuery,
-    QueryVectorizer,
-    Vectorizer,
-)
-from lexicept.vectorizers.loading import load_for_queries, load_vectorizer
-from lexicept.vectorizers.text_vectors import ConceptsAndVectors
 from lexicept.vectors import Floats, Integers, columns
 
 Q = TypeVar("Q", bound=QueryVectorizer | None)

@@ -18,6 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.corpora import Document
+from lexicept.encoding.vectorizer import Vectorizer
+from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import PostingsEngine
 from lexicept.engines.interface import Ranking, checked_queries
 from lexicept.engines.mask import Mask
@@ -43,8 +45,6 @@ from lexicept.storage.arrays import JoinedRows, StoredRows
 from lexicept.storage.files import disk_errors
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
-from lexicept.vectorizers.interface import Vectorizer
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import SparseVectors, Vocabulary
 
 QueryLike = str | ParsedQuery

@@ -18,14 +18,14 @@ from typing import TypeAlias, cast
 import numpy as np
 import scipy.sparse as sp
 
+from lexicept.encoding.vectorizer import DocumentEncoder, Vectorizer
+from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import IndexFormatError
 from lexicept.index.text_vectors import VectorWriter
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
-from lexicept.vectorizers.interface import DocumentEncoder, Vectorizer
-from lexicept.vectorizers.words import WordVectorizer
 from lexicept.vectors import Integers, stack_columns
 
 SHARD = 512

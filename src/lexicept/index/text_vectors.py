@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from lexicept.errors import Count, IndexFormatError, InputError, check_fields
 from lexicept.index.parts import Parts
-from lexicept.ops.dot_products import dot_products
+from lexicept.kernels.dot_products import dot_products
 from lexicept.storage.arrays import ArrayWriter, load_array
 from lexicept.vectors import Floats, Integers, unit_rows
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lexicept.encoding.vectorizer import KINDS, VocabularyKind
 from lexicept.index.impacts import VocabularySettings
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import KINDS, VocabularyKind
 from lexicept.vectors import Vocabulary
 
 FUNCTIONAL = ("function words", "punctuation", "numbers")

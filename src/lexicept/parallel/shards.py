@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.ops.compiled import in_order, num_processors
+from lexicept.kernels.compiled import in_order, num_processors
 from lexicept.storage.arrays import JoinedRows, StoredRows
 
 SIZE = 2**20

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lexicept.encoding.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
 from lexicept.engines.inverted import check_weight_bits
 from lexicept.errors import InputError, LexiceptWarning, checked_arguments, require
 from lexicept.index.builder import IndexBuilder
@@ -20,14 +21,13 @@ from lexicept.pipelines.documents import Documents, as_documents, folder_of
 from lexicept.pipelines.index import Index
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
-from lexicept.vectorizers.words import QUERY_STOP_WORDS, WordVectorizer, missing_analysis
 from lexicept.weighting import BM25
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-    from lexicept.models.backbone import Backbone
-    from lexicept.vectorizers.encoded import EncodedConcepts
+    from lexicept.encoding.encoded import EncodedConcepts
+    from lexicept.neural.backbones.backbone import Backbone
 
 VOCABULARIES = {
     "words": ("words",),
@@ -168,8 +168,8 @@ def _add_concepts(
     progress: Progress,
 ) -> None:
     """Encode the documents, and describe concepts that have no labels, and lexicept-mini's."""
-    from lexicept.interpretation.describe import describe, names_for
-    from lexicept.vectorizers.text_vectors import ConceptsAndVectors
+    from lexicept.concepts.describe import describe, names_for
+    from lexicept.encoding.text_vectors import ConceptsAndVectors
 
     concepts = fitted.concepts
     concepts.encoder.kept = fitted.kept  # which descriptions will read again
@@ -215,8 +215,8 @@ def _labels(
     """Read the labels of an SAE's latents."""
     if path is None:
         return None
-    from lexicept.models.sae.explanations import read_explanations
-    from lexicept.vectorizers.concepts import ConceptVectorizer
+    from lexicept.neural.sae.explanations import read_explanations
+    from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 
     sae = loaded.head.autoencoder if isinstance(loaded, ConceptVectorizer) else None
     if sae is None:

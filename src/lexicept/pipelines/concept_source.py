@@ -8,20 +8,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lexicept.encoding.encoded import EncodedConcepts
+from lexicept.encoding.pooled import KeptActivations
+from lexicept.encoding.sources import DEFAULT_BACKBONE, MINI, fetch
+from lexicept.encoding.windows import prompt_for
 from lexicept.errors import InputError, ParameterError
 from lexicept.index.builder import IndexBuilder
-from lexicept.models.pooled import KeptActivations
-from lexicept.models.sources import DEFAULT_BACKBONE, MINI, fetch
-from lexicept.models.windows import prompt_for
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress
 from lexicept.storage.files import read_json
-from lexicept.vectorizers.encoded import EncodedConcepts
 from lexicept.vectors import Floats
 
 if TYPE_CHECKING:
-    from lexicept.models.backbone import Backbone
-    from lexicept.training.adaptation import Effort
+    from lexicept.neural.backbones.backbone import Backbone
+    from lexicept.training.sae.adaptation import Effort
     from lexicept.training.sae.settings import SAESettings
 
 
@@ -103,8 +103,8 @@ class ConceptSource:
         if self.packaged:
             limits = self.settings.max_query_tokens, self.settings.max_document_tokens
             return EncodedConcepts.packaged(*limits)
-        from lexicept.models.backbone import Backbone
-        from lexicept.models.sources import Reference
+        from lexicept.encoding.sources import Reference
+        from lexicept.neural.backbones.backbone import Backbone
 
         loaded = self._load()
         backbone = loaded if isinstance(loaded, Backbone) else loaded.encoder.backbone
@@ -119,8 +119,8 @@ class ConceptSource:
         return loaded
 
     def _load(self) -> EncodedConcepts | Backbone:
-        from lexicept.models.backbone import Backbone
-        from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+        from lexicept.neural.backbones.backbone import Backbone
+        from lexicept.neural.vectorizers.concepts import BackboneSettings, ConceptVectorizer
 
         settings, bidirectional = self.settings, self.settings.bidirectional
         if settings.sae is not None:
@@ -141,10 +141,10 @@ class ConceptSource:
             return Fitted(
                 loaded, names=loaded.terms, rows=rows, kept=KeptActivations(), vectors=True
             )
-        from lexicept.models.backbone import Backbone
-        from lexicept.training.adaptation import adapt, learn
+        from lexicept.neural.backbones.backbone import Backbone
+        from lexicept.neural.vectorizers.concepts import ConceptVectorizer
+        from lexicept.training.sae.adaptation import adapt, learn
         from lexicept.training.sae.trainer import train_concepts
-        from lexicept.vectorizers.concepts import ConceptVectorizer
 
         if isinstance(loaded, Backbone) and self.training is not None:
             folder = builder.work.kept("training")

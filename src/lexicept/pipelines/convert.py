@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lexicept.encoding.encoded import PACKAGED
+from lexicept.encoding.sources import MINI
 from lexicept.errors import InputError, checked_arguments, require
 from lexicept.index.builder import Contents
 from lexicept.index.manifest import MANIFEST
 from lexicept.index.reader import IndexReader
-from lexicept.models.sources import MINI
 from lexicept.storage.workspace import new_folder, refuse_existing
-from lexicept.vectorizers.encoded import PACKAGED
 
 if TYPE_CHECKING:
-    from lexicept.models.converters import Kind
-    from lexicept.models.onnx_export import Number
-    from lexicept.models.sae.model import SAE
+    from lexicept.neural.converters import Kind
+    from lexicept.neural.encoders.onnx_export import Number
+    from lexicept.neural.sae.model import SAE
 
 Layout = Literal[
     "lexicept",
@@ -89,7 +89,7 @@ def convert(
     require("train", "sentence_transformers")
     if number is not None and to != "onnx":
         raise InputError(f"number is a setting of ONNX graphs, not of {to}")
-    from lexicept.models.converters import find_model
+    from lexicept.neural.converters import find_model
 
     texts = None
     if (Path(source) / MANIFEST).is_file():
@@ -123,8 +123,8 @@ def _convert_sae(
     scale: Literal["raw", "normalised"] | None,
     texts: Sequence[str] | None,
 ) -> dict[str, Any]:
-    from lexicept.models.sae.formats import WRITERS
-    from lexicept.models.sae.pretrained import USUAL_L0, find_pretrained_sae
+    from lexicept.neural.sae_formats import WRITERS
+    from lexicept.neural.sae_formats.pretrained import USUAL_L0, find_pretrained_sae
 
     if to not in WRITERS:
         raise InputError(f"{to} is a layout of models; {source} holds no known model")
@@ -152,9 +152,9 @@ def _fit_decoder(sae: SAE, source: str, texts: Sequence[str]) -> dict[str, Any]:
     """Fit the decoder of a model's SAE to a random sample of texts; return the quality."""
     import numpy as np
 
-    from lexicept.models.converters import open_encoder
-    from lexicept.models.sae.decoder import FITTED_TOKENS, fit_decoder
-    from lexicept.models.sae.states import backbone_reader, origin_of
+    from lexicept.neural.converters import open_encoder
+    from lexicept.neural.sae.decoder import FITTED_TOKENS, fit_decoder
+    from lexicept.neural.sae.states import backbone_reader, origin_of
 
     encoder = open_encoder(source)
     prompt, before = encoder.prompt("document"), encoder.head.before_autoencoder
@@ -175,10 +175,10 @@ def _fit_decoder(sae: SAE, source: str, texts: Sequence[str]) -> dict[str, Any]:
 def _convert_model(
     source: str, folder: Path, kind: Kind, to: str, out: Path, number: Number
 ) -> dict[str, Any]:
-    from lexicept.models.converters import Kind, open_encoder, write_model
-    from lexicept.models.hub import CARD
-    from lexicept.models.model_card import make_card
-    from lexicept.models.onnx_export import write_onnx
+    from lexicept.encoding.hub import CARD
+    from lexicept.neural.converters import Kind, open_encoder, write_model
+    from lexicept.neural.encoders.model_card import make_card
+    from lexicept.neural.encoders.onnx_export import write_onnx
 
     if to not in [*[layout.value for layout in Kind], "onnx"]:
         raise InputError(f"{source} is a model: {to} is a layout of SAEs")

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lexicept.corpora import Document
+from lexicept.encoding.sources import DEFAULT_BACKBONE
 from lexicept.errors import ParameterError, checked_arguments, require
 from lexicept.explanation.contributions import Contribution
 from lexicept.explanation.explanation import Explanation
-from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.pipelines.documents import as_documents
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
 
-    from lexicept.vectorizers.concepts import ConceptVectorizer
-    from lexicept.vectorizers.library import LibraryModel
+    from lexicept.neural.vectorizers.concepts import ConceptVectorizer
+    from lexicept.neural.vectorizers.library import LibraryModel
 
 
 @checked_arguments
@@ -91,10 +91,10 @@ def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | Lib
     """Return a model by name or folder, or from a loaded encoder."""
     from sentence_transformers import SparseEncoder
 
-    from lexicept.models.converters import Kind, find_model, load_in_own_library
-    from lexicept.models.encoder import Encoder
-    from lexicept.vectorizers.concepts import BackboneSettings, ConceptVectorizer
-    from lexicept.vectorizers.library import LibraryModel
+    from lexicept.neural.converters import Kind, find_model, load_in_own_library
+    from lexicept.neural.encoders.encoder import Encoder
+    from lexicept.neural.vectorizers.concepts import BackboneSettings, ConceptVectorizer
+    from lexicept.neural.vectorizers.library import LibraryModel
 
     if isinstance(model, SparseEncoder):
         _refuse(sae_options)

@@ -87,7 +87,7 @@ class Index(OpenedIndex):
         Raises:
             InputError: the index has no concepts, or the language has no stemmer.
         """
-        from lexicept.interpretation.describe import describe
+        from lexicept.concepts.describe import describe
 
         def find(index: IndexReader) -> Findings:
             vectorizer: Any = index.vectorizer("concepts")

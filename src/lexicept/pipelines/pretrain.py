@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lexicept.encoding.sources import DEFAULT_BACKBONE
 from lexicept.errors import InputError, checked_arguments, require
-from lexicept.models.sources import DEFAULT_BACKBONE
 from lexicept.pipelines.documents import Documents, as_documents
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import sha256
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace
-from lexicept.training.head_kinds import Masking
+from lexicept.training.pretraining.head_kinds import Masking
 
 if TYPE_CHECKING:
     from lexicept.training.pretraining.settings import PretrainingSettings

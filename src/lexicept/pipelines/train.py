@@ -11,7 +11,7 @@ from lexicept.errors import checked_arguments, require
 from lexicept.progress import Progress, reporting
 
 if TYPE_CHECKING:
-    from lexicept.training.config import TrainingConfig
+    from lexicept.training.ranking.config import TrainingConfig
 
 MODULES = (
     *("sentence_transformers", "datasets", "accelerate", "peft", "pydantic", "yaml", "matplotlib"),
@@ -31,7 +31,7 @@ def train(
     """Train an encoder for ranking, with labels or from documents alone.
 
     Calling it again with the same configuration resumes an interrupted run. The folder ``out``
-    holds the configuration, metrics, curves and the model (see ``lexicept.training.run.train``).
+    holds the configuration, metrics, curves and the model (see ``lexicept.training.ranking.run.train``).
 
     Args:
         config: a ``TrainingConfig``, a mapping as its YAML file has it, or the path of such a file.
@@ -51,8 +51,8 @@ def train(
         NotFiniteError: the loss is not finite.
     """
     require("train", *MODULES)
-    from lexicept.training.config import load_config
-    from lexicept.training.run import train as run
+    from lexicept.training.ranking.config import load_config
+    from lexicept.training.ranking.run import train as run
 
     settings = load_config(config, changes)
     with reporting(progress) as report:

@@ -20,7 +20,7 @@ from lexicept.index.hits import Hit
 from lexicept.index.manifest import manifest_identity, resolved
 from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
-from lexicept.ops.compiled import call_kernels
+from lexicept.kernels.compiled import call_kernels
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.excerpts import SummaryCache
 from lexicept.server.metrics import Metrics

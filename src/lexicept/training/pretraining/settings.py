@@ -6,9 +6,9 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from lexicept.encoding.sources import Dtype
 from lexicept.errors import InputError
-from lexicept.models.sources import Dtype
-from lexicept.training.head_kinds import HEAD_KINDS, LanguageHead, Masking
+from lexicept.training.pretraining.head_kinds import HEAD_KINDS, LanguageHead, Masking
 from lexicept.training.settings import Count, Flag, NotNegative, Positive, Seed, Whole, settings
 
 Trained = Literal["head", "lora", "all"]

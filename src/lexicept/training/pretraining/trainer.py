@@ -18,19 +18,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from lexicept.encoding.windows import group_windows
 from lexicept.errors import InputError
-from lexicept.models.backbone import BATCH_TOKENS, Backbone
-from lexicept.models.blocks import autocast, check_checkpointing, checkpoint_blocks
-from lexicept.models.converters import check_backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.language_heads import language_head
-from lexicept.models.lora import add_adapters, merge_adapters
-from lexicept.models.windows import group_windows
-from lexicept.models.word_vocabulary import expanded_words
+from lexicept.neural.backbones.backbone import BATCH_TOKENS, Backbone
+from lexicept.neural.backbones.blocks import autocast, check_checkpointing, checkpoint_blocks
+from lexicept.neural.backbones.lora import add_adapters, merge_adapters
+from lexicept.neural.converters import check_backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.progress import Progress, silent
-from lexicept.training.head_kinds import HEAD_KINDS, HeadVocabulary, LanguageHead
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
+from lexicept.training.pretraining.head_kinds import HEAD_KINDS, HeadVocabulary, LanguageHead
 from lexicept.training.pretraining.settings import PretrainingSettings
 from lexicept.training.pretraining.windows import (
     MaskableWindow,
@@ -40,6 +39,7 @@ from lexicept.training.pretraining.windows import (
     mask,
     mask_token,
 )
+from lexicept.training.pretraining.word_vocabulary import expanded_words
 
 
 def load_backbone_and_head(

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lexicept.encoding.windows import Window
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.heads.vocabulary import VocabularyHead
-from lexicept.models.windows import Window
-from lexicept.models.word_vocabulary import WordFinder, WordSpan
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training.pretraining.settings import HIDDEN_SHARE, PretrainingSettings
+from lexicept.training.pretraining.word_vocabulary import WordFinder, WordSpan
 
 SHUFFLED_BATCHES = 8
 """Batches read and shuffled together, counting each text as one window."""

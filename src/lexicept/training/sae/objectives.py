@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lexicept.models.sae.model import SAE
-from lexicept.ops.linear_topk import top_activations
-from lexicept.ops.sparse_linear import Chosen, chosen_outputs, sum_chosen
+from lexicept.neural.kernels.linear_topk import top_activations
+from lexicept.neural.kernels.sparse_linear import Chosen, chosen_outputs, sum_chosen
+from lexicept.neural.sae.model import SAE
 from lexicept.training.sae.settings import SAESettings
 
 ESTIMATE_DECAY = 0.95

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lexicept.encoding.windows import READ
 from lexicept.errors import InputError
-from lexicept.models.backbone import Backbone
-from lexicept.models.encoder import Encoder
-from lexicept.models.heads.sae import SAEHead
-from lexicept.models.sae.model import SAE
-from lexicept.models.sae.states import (
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.heads.sae import SAEHead
+from lexicept.neural.sae.model import SAE
+from lexicept.neural.sae.states import (
     Position,
     Reader,
     Shuffling,
@@ -26,12 +27,11 @@ from lexicept.models.sae.states import (
     backbone_reader,
     origin_of,
 )
-from lexicept.models.windows import READ
+from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
 from lexicept.training.sae.objectives import OBJECTIVES, Outcome, TopK
 from lexicept.training.sae.settings import SAESettings
-from lexicept.vectorizers.concepts import ConceptVectorizer
 
 CPU = torch.device("cpu")
 

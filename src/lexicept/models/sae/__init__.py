@@ -1,1 +1,0 @@
-"""Sparse autoencoders: token states → a few active latents."""

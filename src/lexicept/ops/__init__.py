@@ -1,1 +1,0 @@
-"""Kernels, each with a plain reference and a fast version of the same signature."""

@@ -1,0 +1,288 @@
+"""A run's documents, queries, candidate lists and teacher scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from lexicept.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
+from lexicept.candidates.mining import MiningSettings, mine
+from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
+from lexicept.encoding.words import WordVectorizer
+from lexicept.errors import InputError
+from lexicept.index.builder import Contents, IndexBuilder, write_documents
+from lexicept.index.impacts import VocabularySettings
+from lexicept.index.reader import IndexReader
+from lexicept.index.stored import StoredDocuments
+from lexicept.progress import Progress
+from lexicept.storage.cached import cached
+from lexicept.storage.workspace import new_folder
+from lexicept.training.ranking.config import TrainingConfig
+from lexicept.training.ranking.data import TeacherScores, TrainingData, WordWeights
+from lexicept.training.ranking.run_folder import RunFolder
+from lexicept.training.ranking.teacher_mining import teacher_lists
+from lexicept.weighting import BM25
+
+Relevant = Mapping[str, Sequence[str]]
+"""Query id → ids of its relevant documents."""
+
+
+class HeldOut(NamedTuple):
+    """Queries and judgements of validation."""
+
+    queries: dict[str, str]
+    qrels: list[Qrel]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents on disk, with an index of their words if a run needs the index."""
+
+    folder: Path
+    """Folder of the stored documents; see ``StoredDocuments``."""
+    index: IndexReader | None = None
+
+    @cached_property
+    def stored(self) -> StoredDocuments:
+        """The documents, by number."""
+        return StoredDocuments(self.folder)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return self.stored.ids
+
+    @cached_property
+    def contents(self) -> Contents:
+        """Titles and texts, as a model reads them."""
+        return Contents(self.folder)
+
+    @property
+    def words(self) -> IndexReader:
+        """The index of words. Raises InputError for a corpus without the index."""
+        if self.index is None:
+            raise InputError(f"{self.folder}: these documents have no index of words")
+        return self.index
+
+
+class RunData(NamedTuple):
+    """The data of a run, before encoding."""
+
+    documents: Corpus
+    training: TrainingData
+    validation: HeldOut
+
+
+def read_run_data(run: RunFolder) -> RunData:
+    """Read the documents, queries, candidates and teacher scores of a run. Raises InputError for
+    data that do not fit together."""
+    # Cheap checks come first: storing and indexing millions of documents takes minutes.
+    settings, judged, given_lists = run.config.data, None, None
+    check_corpora(run.config)
+    if settings.queries is not None:
+        texts = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
+        lists = from_qrels(read_qrels(settings.queries, settings.split))
+        judged = texts, {item.query_id: item.documents for item in lists}
+    if settings.lists is not None:
+        given_lists = Lists.open(settings.lists)
+    corpus = open_corpus(settings.corpus, run.prepared, run.progress, words=needs_words(run.config))
+    queries, qrels = _pseudo_queries(run, corpus) if judged is None else judged
+    if settings.count is not None:
+        random = np.random.default_rng(run.config.data_seed)
+        names = list(queries)
+        drawn = sorted(random.permutation(len(names))[: settings.count])
+        queries = {names[i]: queries[names[i]] for i in drawn}
+    held_out, queries, qrels = _split(run, queries, qrels)
+    data = _training_data(run, corpus, queries, qrels)
+    data.lists = _lists(run, corpus, queries, qrels, data, given_lists)
+    data.check_lists()
+    return RunData(corpus, data, held_out)
+
+
+def check_corpora(config: TrainingConfig) -> None:
+    """Read the first document, query and judgement of every source of a run. Raises InputError for
+    a source that is missing, empty or of no known format."""
+    data, validation = config.data, config.validation
+    for corpus in {data.corpus, validation.corpus or data.corpus}:
+        if next(iter(read_documents(corpus)), None) is None:
+            raise InputError(f"{corpus}: no documents")
+    for queries, split in ((data.queries, data.split), (validation.queries, validation.split)):
+        if queries is not None and next(iter(read_queries(queries, split)), None) is not None:
+            next(iter(read_qrels(queries, split)), None)
+
+
+def needs_words(config: TrainingConfig) -> bool:
+    """Return True for a run with BM25: to mine candidates, as a teacher, or in the score."""
+    data = config.data
+    judged_alone = not data.negatives and data.positive_share == 1
+    mines = data.lists is None and data.mining != "teacher" and not judged_alone
+    return bool(mines or config.teacher.bm25_weight or config.loss.words)
+
+
+def open_corpus(
+    corpus: str, folder: Path, progress: Progress, *, words: bool, prefix: str = ""
+) -> Corpus:
+    """Return a corpus on disk, in ``<prefix>words`` or ``<prefix>documents`` of a folder; an absent
+    or damaged corpus is stored first. ``words`` also indexes the words, which takes most of the
+    time. Raises InputError for no documents, or a bad document."""
+    if words:
+        index = word_index(corpus, folder / f"{prefix}words", progress)
+        return Corpus(index.folder, index)
+    return stored_documents(corpus, folder / f"{prefix}documents")
+
+
+def stored_documents(corpus: str, path: Path) -> Corpus:
+    """Return a corpus on disk without an index; absent or damaged documents are stored first."""
+
+    def write() -> None:
+        with new_folder(path, "documents") as folder:
+            if not write_documents(folder, read_documents(corpus)):
+                raise InputError(f"{corpus}: no documents")
+
+    def read(folder: Path) -> Corpus:
+        corpus = Corpus(folder)
+        _ = corpus.stored  # raises the error of damaged files
+        return corpus
+
+    return cached(path, write, read)
+
+
+def word_index(corpus: str, path: Path, progress: Progress) -> IndexReader:
+    """Return an index of the documents' words; an absent or damaged index is built first."""
+
+    def build() -> None:
+        with IndexBuilder(path) as builder:
+            builder.add_documents(read_documents(corpus), {})
+            weighting = VocabularySettings(BM25())
+            builder.add_vocabulary(WordVectorizer("en"), weighting, progress=progress)
+            builder.commit()
+
+    return cached(path, build, IndexReader.open)
+
+
+def _pseudo_queries(run: RunFolder, corpus: Corpus) -> tuple[dict[str, str], Relevant]:
+    data = run.config.data
+    seed, stored = run.config.data_seed, corpus.stored
+    documents = map(stored.document, range(len(stored.ids)))
+    pairs = pseudo_queries.generate(documents, "mixed", data.pseudo_queries, seed)
+    queries, sources = {}, {}
+    for name, document, text in pseudo_queries.named(pairs):
+        queries[name], sources[name] = text, (document,)
+    if not queries:
+        raise InputError(f"{data.corpus}: no pseudo-queries can be made of these documents")
+    return queries, sources
+
+
+def _split(
+    run: RunFolder, queries: dict[str, str], qrels: Relevant
+) -> tuple[HeldOut, dict[str, str], Relevant]:
+    """Return validation's queries, and the queries and judgements left for training."""
+    settings = run.config.validation
+    random = np.random.default_rng(run.config.data_seed)
+    if settings.queries is not None:
+        texts = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
+        names = sorted(texts)
+        random.shuffle(names)
+        held_out = {name: texts[name] for name in sorted(names[: settings.count])}
+        judged = [q for q in read_qrels(settings.queries, settings.split) if q.query_id in held_out]
+        return HeldOut(held_out, judged), queries, qrels
+    # Without judged queries for validation, a tenth of the training queries is held out.
+    names = sorted(name for name in queries if name in qrels)
+    random.shuffle(names)
+    held_out_names = sorted(names[: min(settings.count, len(names) // 10)])
+    held_out = {name: queries[name] for name in held_out_names}
+    judgements = {name: [Qrel(name, document, 1) for document in qrels[name]] for name in held_out}
+    if held_out and run.writes:
+        by_query = ((Query(name, text), judgements[name]) for name, text in held_out.items())
+        pseudo_queries.write_judged(run.path / "held-out", "dev", by_query)
+    return (
+        HeldOut(held_out, [qrel for judged in judgements.values() for qrel in judged]),
+        {name: text for name, text in queries.items() if name not in held_out},
+        {name: documents for name, documents in qrels.items() if name not in held_out},
+    )
+
+
+def _lists(
+    run: RunFolder,
+    corpus: Corpus,
+    queries: dict[str, str],
+    qrels: Relevant,
+    training: TrainingData,
+    given_lists: Lists | None,
+) -> Sequence[CandidateList]:
+    """Return the given lists, the judged documents alone, or mined candidates."""
+    data, path, progress = run.config.data, run.prepared / "lists.jsonl", run.progress
+    # In-batch training without candidates: nothing to mine.
+    if data.lists is None and not data.negatives and data.positive_share == 1:
+        judged = [item for item in training.lists if item.relevant]
+        for item in judged:  # an unknown document is an error now, not when drawn
+            training.document_indices(item.documents)
+        if not judged:
+            raise InputError("no training query has a relevant document")
+        return judged
+    # A file of lists serves as it is, unless its queries were sampled or held out.
+    if given_lists is not None and data.count is None and run.config.validation.queries is not None:
+        return given_lists
+
+    def mined(source: str, out: Path) -> Lists:
+        if source == "teacher":
+            return teacher_lists(training, qrels, out, data.mining_depth, progress)
+        settings = MiningSettings(data.mining_depth)
+        return mine(corpus.words, queries, qrels, out, settings, progress=progress)
+
+    def make() -> Lists:
+        if given_lists is not None:  # without the lists of queries outside the training set
+            return write_lists(path, (item for item in given_lists if item.query_id in queries))
+        if data.mining != "both":
+            return mined(data.mining, path)
+        lists = []
+        for source in ("words", "teacher"):
+            out = run.prepared / f"lists.{source}.jsonl"
+            lists.append(cached(out, partial(mined, source, out), Lists.open))
+        return write_lists(path, joined(*lists))
+
+    return cached(path, make, Lists.open)
+
+
+def _training_data(
+    run: RunFolder, corpus: Corpus, queries: dict[str, str], qrels: Relevant
+) -> TrainingData:
+    """Return texts and teacher; before mining, lists have relevant documents alone."""
+    texts = list(queries.values())
+    words = None
+    if run.config.teacher.bm25_weight or run.config.loss.words:
+        index = corpus.words
+        document_words = sp.csr_array(index.document_vectors().weights)
+        words = WordWeights(index.query_vectors(texts), document_words)
+    relevant = [tuple(qrels.get(query, ())) for query in queries]
+    return TrainingData(
+        list(queries),
+        texts,
+        corpus.ids,
+        corpus.contents,
+        [CandidateList(*item, len(item[1])) for item in zip(queries, relevant, strict=True)],
+        words,
+        _teacher(run, texts, corpus.contents),
+    )
+
+
+def _teacher(
+    run: RunFolder, queries: Sequence[str], documents: Sequence[str]
+) -> TeacherScores | None:
+    teacher = run.config.teacher
+    if not teacher.scores_all:
+        return None
+    query_vectors = document_vectors = None
+    if teacher.dense is not None:
+        from lexicept.training.ranking.neural_teachers import embeddings
+
+        folder, bf16 = run.prepared / "teacher", run.config.optimizer.bf16
+        query_vectors, document_vectors = embeddings(
+            teacher.dense, queries, documents, folder, run.progress, bf16=bf16
+        )
+    return TeacherScores(query_vectors, document_vectors, teacher.dense_weight, teacher.bm25_weight)

@@ -1,0 +1,335 @@
+"""The training objective: ranking losses and regularisers of one batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lexicept.errors import InputError
+from lexicept.neural.heads.base import Head
+from lexicept.training.ranking import losses, regularizers
+from lexicept.training.ranking.config import (
+    JointSettings,
+    LossSettings,
+    RegularizerSettings,
+    TrainingConfig,
+)
+from lexicept.training.ranking.regularizers import DocumentFrequencies
+
+Batch = dict[str, Any]
+
+
+class Regularizers(NamedTuple):
+    """Settings of the sparsity regularisers."""
+
+    query: RegularizerSettings = RegularizerSettings()
+    document: RegularizerSettings = RegularizerSettings()
+    joint: JointSettings = JointSettings()
+
+
+class _TextOutputs(NamedTuple):
+    """The model's outputs for a mini-batch of texts."""
+
+    vectors: Tensor
+    """Vectors of the texts [texts, V]."""
+    states: Tensor | None
+    """States of all tokens [n, d], for the reconstruction loss."""
+
+
+class Objective(nn.Module):
+    """Weighted losses of an encoder on a batch; training minimises the sum.
+
+    Args:
+        cached: gradient caching: a batch goes through the model twice, in mini-batches, with the
+            activations of one mini-batch in memory (Gao et al. 2021).
+        reconstruct: token states [n, d] → input and output of an SAE, both [n, d]; required with
+            ``loss.reconstruction`` above 0.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        size: int,
+        loss: LossSettings,
+        sparsity: Regularizers,
+        cached: bool = False,
+        reconstruct: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.settings = loss
+        self.cached = cached
+        self._reconstruct = reconstruct if loss.reconstruction else None
+        learns = loss.scale_learning_rate > 0
+        self.log_scale = nn.Parameter(torch.tensor(math.log(loss.scale)), requires_grad=learns)
+        self.word_weight = nn.Parameter(
+            torch.tensor(float(loss.words)), requires_grad=learns and loss.words > 0
+        )
+        query, document, joint = sparsity
+        self.sides = {"query": query, "document": document}
+        self._joint = joint
+        self.df = nn.ModuleDict(
+            {
+                side: DocumentFrequencies(size, settings.df_texts)
+                for side, settings in self.sides.items()
+                if settings.kind == "df_flops"
+            }
+        )
+        self.step = 0
+        """Number of optimiser steps so far; the trainer sets it."""
+        self.rounds: Callable[[int], int] = int
+        """Number of mini-batches → the largest number of any process of a divided model; see
+        ``sharding.Shards.rounds``."""
+
+    @classmethod
+    def from_config(cls, model: nn.Module, head: Head, config: TrainingConfig) -> Objective:
+        """Make the objective of a configuration, for a model with this head. Raises InputError for
+        a reconstruction loss with a head without an SAE."""
+        if config.loss.reconstruction and head.autoencoder is None:
+            raise InputError("loss.reconstruction requires a head over an SAE")
+        return cls(
+            model,
+            head.size,
+            config.loss,
+            Regularizers(
+                config.query_regularizer, config.document_regularizer, config.joint_regularizer
+            ),
+            config.optimizer.mini_batch is not None,
+            None if head.autoencoder is None else head.reconstruct,
+        )
+
+    def own_state(self) -> dict[str, Tensor]:
+        """Return the learnable factors and document frequencies, for a checkpoint."""
+        state = self.state_dict()
+        return {name: value for name, value in state.items() if not name.startswith("model.")}
+
+    def load_own_state(self, state: dict[str, Tensor]) -> None:
+        """Continue from ``own_state``. Raises InputError for the state of another objective."""
+        missing, unexpected = self.load_state_dict(state, strict=False)
+        lost = [name for name in missing if not name.startswith("model.")]
+        if lost or unexpected:
+            raise InputError(f"a checkpoint of another objective: {[*lost, *unexpected]}")
+
+    @property
+    def query_scale(self) -> float:
+        """Factor on query weights beside words of weight 1."""
+        if not self.settings.words:
+            return 1.0
+        scale = float(self.log_scale.detach().exp()) / self.settings.temperature
+        return scale / max(float(self.word_weight.detach()), 1e-6)
+
+    def forward(self, batch: Batch, _labels: None = None) -> dict[str, Tensor]:
+        """Compute the weighted losses of a batch of ``Collator``. Raises InputError for ``loss.kl``
+        or ``loss.margin_mse`` without a teacher or scored lists."""
+        if self.cached and torch.is_grad_enabled():
+            return self._forward_cached(batch)
+        queries = torch.cat([self._run(features, "query").vectors for features in batch["query"]])
+        outputs = [self._run(features, "document") for features in batch["document"]]
+        documents = torch.cat([output.vectors for output in outputs])
+        terms = self.components(queries, documents, batch["targets"])
+        return terms | self._reconstruction(outputs)
+
+    def components(
+        self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Compute the weighted losses of query vectors [B, V] and document vectors [D, V]."""
+        # Sums over a large vocabulary lose too much in half precision.
+        with torch.autocast(queries.device.type, enabled=False):
+            queries, documents = queries.float(), documents.float()
+            terms = self._ranking_losses(queries, documents, targets)
+            return terms | self._regularizers(queries, documents)
+
+    def scores(self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]) -> Tensor:
+        """Return the student's score of every pair [B, D]."""
+        scores = self.log_scale.exp() / self.settings.temperature * (queries @ documents.T)
+        return scores + self.word_weight * targets["words"] if self.settings.words else scores
+
+    def _run(self, features: dict[str, Any], task: str) -> _TextOutputs:
+        features = self.model(dict(features), task=task)
+        vectors = features["sentence_embedding"]
+        if self._reconstruct is None or task == "query":
+            return _TextOutputs(vectors, None)
+        return _TextOutputs(vectors, features["token_embeddings"][features["token_mask"]].detach())
+
+    def _reconstruction(self, outputs: Sequence[_TextOutputs]) -> dict[str, Tensor]:
+        """Compute the error of the SAE on the documents' states, see ``reconstruction_error``."""
+        if self._reconstruct is None:
+            return {}
+        states = torch.cat([output.states for output in outputs if output.states is not None])
+        with torch.autocast(states.device.type, enabled=False):
+            x, x_hat = self._reconstruct(states.float())
+            loss = losses.fraction_unexplained(x, x_hat)
+            if self.settings.reconstruction_error == "squared":
+                loss = (x_hat - x.detach()).square().sum() / max(len(x), 1)
+        return {"reconstruction": self.settings.reconstruction * loss}
+
+    def _ranking_losses(
+        self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        q_top_k, d_top_k = self.settings.query_top_k, self.settings.document_top_k
+        scores = self.scores(queries, documents, targets)
+        if q_top_k is None and d_top_k is None:
+            return self._rank(scores, targets)
+        # ESPLADE: the ranking of vectors cut to their largest weights, and of whole vectors (dual).
+        masked_q = queries if q_top_k is None else losses.mask_top_k(queries, q_top_k)
+        masked_d = documents if d_top_k is None else losses.mask_top_k(documents, d_top_k)
+        masked = self.scores(masked_q, masked_d, targets)
+        terms = {f"masked_{name}": loss for name, loss in self._rank(masked, targets).items()}
+        if self.settings.dual:
+            terms |= self._rank(scores, targets)
+        if self.settings.mask_divergence:
+            # The whole vectors teach the cut vectors (ESPLADE, after Yang et al. 2021).
+            divergence = losses.kl_divergence(masked, scores)
+            terms["mask_divergence"] = self.settings.mask_divergence * divergence
+        return terms
+
+    def _rank(self, scores: Tensor, targets: dict[str, Tensor]) -> dict[str, Tensor]:
+        settings, terms = self.settings, {}
+        # Scores of each query's own candidates [B, n], out of those of all documents [B, D].
+        lists, mask = scores.gather(1, targets["columns"]), targets["mask"]
+        teacher = targets.get("teacher")
+        taught = targets.get("scores")
+        if taught is None and teacher is not None:
+            taught = teacher.gather(1, targets["columns"])
+        if settings.kl:
+            if teacher is not None:
+                kl = losses.kl_divergence(scores, teacher)
+            elif taught is not None:
+                kl = losses.kl_divergence(lists, taught, mask=mask)
+            else:
+                raise InputError("loss.kl requires a teacher, or lists with scores")
+            terms["kl"] = settings.kl * kl
+        if settings.margin_mse:
+            if taught is None:
+                raise InputError("loss.margin_mse requires a teacher, or lists with scores")
+            pairs = mask & targets["relevant"][:, None]
+            terms["margin_mse"] = settings.margin_mse * losses.margin_mse(lists, taught, mask=pairs)
+        if settings.in_batch:
+            judged = torch.nonzero(targets["relevant"]).ravel()
+            terms["in_batch"] = settings.in_batch * losses.in_batch_softmax(
+                scores[judged],
+                targets["columns"][judged, 0],
+                excluded=None if settings.in_batch_known else targets["known"][judged],
+            )
+        return terms
+
+    def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:
+        terms = {}
+        for side, vectors in (("query", queries), ("document", documents)):
+            settings = self.sides[side]
+            weight = settings.weight_at(self.step)
+            # Frequencies first, so that the penalties of a first batch are not all 0.
+            if side in self.df and self.training and settings.df_source == "batches":
+                self._df(side).update(vectors.detach())
+            if weight:
+                if settings.kind == "df_flops":
+                    penalties = self._df(side).penalties(settings.alpha, settings.beta)
+                    sparsity = regularizers.df_flops(vectors, penalties)
+                else:
+                    sparsity = getattr(regularizers, settings.kind)(vectors)
+                terms[f"{side}_{settings.kind}"] = weight * sparsity
+        joint = self._joint.weight_at(self.step)
+        if joint:
+            terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
+        return terms
+
+    def _df(self, side: str) -> DocumentFrequencies:
+        module = self.df[side]
+        assert isinstance(module, DocumentFrequencies)
+        return module
+
+    def recount(
+        self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
+    ) -> None:
+        """Replace ``df_flops``' document frequencies by a sample's frequencies; see ``encode``."""
+        self._df(side).recount(self.encode(side, batches))
+
+    @torch.no_grad()
+    def encode(
+        self, side: Literal["query", "document"], batches: Iterable[tuple[dict[str, Any], int]]
+    ) -> Iterator[Tensor]:
+        """Yield the vectors [texts, V] of batches of features, each with the number of texts to
+        keep, from the first."""
+        training = self.model.training
+        self.model.eval()  # no dropout, which would also use up random numbers
+        try:
+            for features, count in batches:
+                yield self._run(features, side).vectors[:count]
+        finally:
+            self.model.train(training)
+
+    def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute the losses with gradient caching.
+
+        First pass: vectors of all mini-batches without gradients, then the losses and their
+        gradients with respect to the vectors. The second pass (``_backward_cached``), when the
+        trainer goes backwards, runs every mini-batch again with these gradients.
+        """
+        mini_batches = [
+            (side, features) for side in ("query", "document") for features in batch[side]
+        ]
+        repeats = self.rounds(len(mini_batches)) - len(mini_batches)
+        random_states, leaves = [], []
+        with torch.no_grad():
+            for side, features in mini_batches:
+                random_states.append(_random_state())
+                leaves.append(self._run(features, side).vectors.detach().requires_grad_())
+            for _ in range(repeats):
+                self._run(features, side)
+        count = len(batch["query"])
+        queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
+        terms = self.components(queries, documents, batch["targets"])
+        parameters = [p for p in (self.log_scale, self.word_weight) if p.requires_grad]
+        total = torch.stack(list(terms.values())).sum()
+        gradients = torch.autograd.grad(total, [*leaves, *parameters], allow_unused=True)
+        terms = {name: loss.detach() for name, loss in terms.items()}
+        # The trainer sums the losses and goes backwards from the sum: one loss carries the hook.
+        carrier = torch.zeros((), device=total.device, requires_grad=True)
+        with_gradients = zip(parameters, gradients[len(leaves) :], strict=True)
+        passes = zip(mini_batches, random_states, gradients[: len(leaves)], strict=True)
+        carrier.register_hook(partial(self._backward_cached, [*with_gradients], [*passes], repeats))
+        loss_name = next(iter(terms))
+        return terms | {loss_name: terms[loss_name] + carrier}
+
+    def _backward_cached(
+        self,
+        parameter_gradients: Iterable[tuple[nn.Parameter, Tensor | None]],
+        passes: Iterable[tuple[tuple[str, dict[str, Any]], Any, Tensor | None]],
+        repeats: int,
+        factor: Tensor,
+    ) -> None:
+        """Add the gradients of a step times ``factor``: the second pass. A pass has side and
+        features, random state, and gradient of the vectors; ``repeats`` match other processes."""
+        for parameter, gradient in parameter_gradients:
+            if gradient is not None:
+                add = gradient * factor
+                parameter.grad = add if parameter.grad is None else parameter.grad + add
+        # Each mini-batch again, with its dropout, now with gradients: d loss / d vectors is known.
+        now = _random_state()
+        for (side, features), state, gradient in passes:
+            if gradient is None:
+                continue
+            _restore_random_state(state)  # the same dropout as in the first pass
+            with torch.enable_grad():
+                vectors = self._run(features, side).vectors
+                (vectors * (gradient * factor)).sum().backward()
+        for _ in range(repeats):  # the other processes have more mini-batches
+            with torch.enable_grad():
+                self._run(features, side).vectors[:0].sum().backward()
+        _restore_random_state(now)
+
+
+def _random_state() -> tuple[Tensor, list[Tensor]]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return torch.get_rng_state(), cuda
+
+
+def _restore_random_state(state: tuple[Tensor, list[Tensor]]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1]:
+        torch.cuda.set_rng_state_all(state[1])

@@ -1,0 +1,233 @@
+"""A training run in one folder: data, states, checkpoints, metrics, curves and the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from accelerate import PartialState
+
+from lexicept.corpora import Qrel
+from lexicept.errors import InputError
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.backbones.lora import has_adapters, merge_adapters
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.neural.sae.cached_states import CachedStates
+from lexicept.progress import Progress, silent
+from lexicept.storage.files import disk_errors, move, remove, replace_file, sync_folder
+from lexicept.training.ranking.collection import RunData, open_corpus, read_run_data
+from lexicept.training.ranking.config import TrainingConfig, write_yaml
+from lexicept.training.ranking.data import Collator, Sampler
+from lexicept.training.ranking.initial_encoder import initial_encoder, load_models, set_trainable
+from lexicept.training.ranking.metrics import read_metrics, write_card, write_curves
+from lexicept.training.ranking.objective import Objective
+from lexicept.training.ranking.run_folder import RunFolder, claimed
+from lexicept.training.ranking.sharding import Shards
+from lexicept.training.ranking.trainer import Trainer
+from lexicept.training.ranking.validation import NamedTexts, RetrievalEvaluator, Texts, Words
+
+PREPARATION = timedelta(weeks=1)
+"""Longest wait of the other processes, while the first prepares the shared files."""
+
+
+def train(
+    config: TrainingConfig,
+    folder: str | os.PathLike[str],
+    progress: Progress = silent,
+    prepared: Path | None = None,
+    *,
+    restart: bool = False,
+) -> Path:
+    """Train an encoder; an interrupted run resumes from the last checkpoint.
+
+    The folder holds ``config.yaml``, ``metrics.jsonl``, ``curves.png`` and, at the end, ``model``
+    with a model card; ``work`` has the reproducible files: data, states and checkpoints. Queries
+    held out for validation are in ``held-out``, the split ``dev`` of a BEIR folder. After training
+    of low-rank adapters, ``model`` has merged weights, and ``adapter`` the adapters and the head.
+
+    Under a launcher (``torchrun``) the first process prepares and writes everything. A step is the
+    mean over all processes' batches; an SAE is trained by the first process alone. With
+    ``optimizer.sharded`` the processes divide the backbone and write the same files. Raises
+    InputError if the folder holds a finished run or another configuration's, or another process
+    works there, for data that do not fit together, or without a teacher for distillation. Raises
+    NotFiniteError if the loss is not finite; the message has the ids of the batch's queries. Raises
+    InputError if the vectors of all queries or documents end up empty.
+
+    Args:
+        prepared: folder of data and states, in place of the run's ``work``, for successive runs
+            with the same data and states.
+
+    Returns:
+        The folder of the trained encoder.
+    """
+    path = Path(folder)
+    taught = config.teacher.scores_all or config.data.lists  # lists may have scores
+    if (config.loss.kl or config.loss.margin_mse) and not taught:
+        raise InputError(
+            "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, "
+            "or data.lists with scores"
+        )
+    processes = PartialState(cpu=not torch.accelerator.is_available(), timeout=PREPARATION)
+    writes = processes.is_main_process
+    shared = prepared or path / "work"
+    run = RunFolder(config, path, shared, progress if writes else silent, writes)
+    with claimed(config, path, restart=restart) if writes else nullcontext():
+        with processes.main_process_first():
+            # Models first: a missing or damaged model is an error before minutes of work on data.
+            loaded = load_models(config)
+            data = read_run_data(run)
+            if writes:
+                write_yaml(config, path / "config.yaml")
+        encoder = initial_encoder(run, data.training, loaded)  # the first process trains its SAE
+        with processes.main_process_first():
+            ready = _prepare(run, data, encoder)
+        torch.manual_seed(config.optimizer.seed)  # with or without SAE training before
+        set_trainable(encoder, config)
+        shards = None
+        if config.optimizer.sharded and processes.num_processes > 1:
+            shards = Shards(encoder.backbone, processes.device)
+            ready.objective.rounds = shards.rounds
+        Trainer(
+            ready.model,
+            ready.objective,
+            ready.collator,
+            config,
+            run.work,
+            ready.evaluator,
+            run.progress,
+        ).fit()
+        if shards is not None:
+            shards.gather()
+        if writes:
+            _finish(run, encoder, ready.objective)
+        processes.wait_for_everyone()
+    return path / "model"
+
+
+class _Prepared(NamedTuple):
+    """Data and models of a trainer, read by all processes from the same files."""
+
+    model: Encoder
+    """The encoder, or the encoder's head on cached states."""
+    objective: Objective
+    collator: Collator
+    evaluator: RetrievalEvaluator | None
+
+
+def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
+    config, data = run.config, run_data.training
+    backbone, head = encoder.backbone, encoder.head
+    source: Backbone | tuple[CachedStates, CachedStates] = backbone
+    model = encoder
+    # With a frozen backbone, the head alone runs in a step, on cached token states.
+    if config.model.trained == "head":
+        source = (
+            run.states(backbone, data.queries, "queries"),
+            run.states(backbone, data.documents, "documents"),
+        )
+        model = Encoder.of(None, head, encoder.index_settings)
+    settings = config.data
+    objective = Objective.from_config(model, head, config)
+    evaluator = _evaluator(run, run_data, encoder, objective)
+    sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
+    collator = Collator(
+        sampler,
+        data,
+        source,
+        (settings.max_query_tokens, settings.max_document_tokens),
+        config.optimizer.mini_batch,
+        words=config.loss.words > 0,
+    )
+    return _Prepared(model, objective, collator, evaluator)
+
+
+def _evaluator(
+    run: RunFolder, data: RunData, encoder: Encoder, objective: Objective
+) -> RetrievalEvaluator | None:
+    """Return the evaluator of the held-out queries; None without held-out queries."""
+    settings, corpus = run.config.validation, data.documents
+    if not data.validation.queries:
+        return None
+    in_score = run.config.loss.words > 0
+    if settings.corpus is not None:
+        corpus = open_corpus(
+            settings.corpus, run.prepared, run.progress, words=in_score, prefix="validation-"
+        )
+    texts = list(data.validation.queries.values())
+    ids: Sequence[str] = corpus.ids
+    contents: Sequence[str] = corpus.contents
+    indices = None
+    if settings.documents is not None:
+        indices = _draw(ids, settings.documents, data.validation.qrels, run.config.data_seed)
+        ids, contents = [ids[n] for n in indices], [contents[n] for n in indices]
+    words = None
+    if in_score:
+        weights = sp.csr_array(corpus.words.document_vectors().weights)
+        weights = weights if indices is None else weights[indices]
+        words = Words(corpus.words.query_vectors(texts), weights, lambda: objective.query_scale)
+    queries: Texts = texts
+    documents: Texts = contents
+    if run.config.model.trained == "head":  # cached states of a frozen backbone
+        training_corpus = settings.corpus is None and settings.documents is None
+        name = "documents" if training_corpus else "validation-documents"
+        documents = run.states(encoder.backbone, contents, name)
+        queries = run.states(encoder.backbone, texts, "validation-queries")
+    return RetrievalEvaluator(
+        NamedTexts(list(data.validation.queries), queries),
+        NamedTexts(ids, documents),
+        data.validation.qrels,
+        settings,
+        words,
+        run.config.optimizer.bf16,
+    )
+
+
+def _draw(ids: Sequence[str], count: int, qrels: Sequence[Qrel], seed: int) -> list[int]:
+    """Draw ``count`` document numbers, relevant documents before all others."""
+    relevant_ids = {qrel.document_id for qrel in qrels if qrel.relevance > 0}
+    relevant = np.fromiter((name in relevant_ids for name in ids), bool, len(ids))
+    order = np.random.default_rng(seed).permutation(len(ids))
+    drawn = np.concatenate([order[relevant[order]], order[~relevant[order]]])[:count]
+    return [int(index) for index in np.sort(drawn)]
+
+
+def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
+    """Publish the model, with its card and curves."""
+    backbone, head = encoder.backbone, encoder.head
+    # Beside words, the learned balance of both scores becomes a factor on query weights.
+    learned = run.config.loss.words > 0
+    scale = objective.query_scale if learned else run.config.model.query_scale
+    head.configure(query_scale=scale)
+    path, metrics = run.path, read_metrics(run.work / "metrics.jsonl")
+    encoder.eval()
+    # The adapters are saved on their own first, as merging ends them.
+    if has_adapters(backbone.model):
+        adapter = _save(run, encoder, metrics, "adapter.unfinished")
+        remove(path / "adapter")
+        move(adapter, path / "adapter")
+        backbone.model = merge_adapters(backbone.model)
+    model = _save(run, encoder, metrics, "model.unfinished")
+    write_curves(metrics, path / "curves.png")
+    replace_file(path / "metrics.jsonl", (run.work / "metrics.jsonl").read_bytes())
+    move(model, path / "model")
+
+
+def _save(run: RunFolder, encoder: Encoder, metrics: list[dict[str, Any]], name: str) -> Path:
+    folder = run.path / name
+    remove(folder)
+    try:
+        with disk_errors(folder, sum(value.nbytes for value in encoder.parameters())):
+            encoder.save(str(folder), create_model_card=False)
+        write_card(encoder, run.config, metrics, folder / "README.md")
+        sync_folder(folder)
+    except BaseException:
+        remove(folder)
+        raise
+    return folder

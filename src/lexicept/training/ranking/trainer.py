@@ -1,0 +1,398 @@
+"""The trainer of sentence-transformers, with lexicept's batches, objective and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from datasets import Dataset
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+from sentence_transformers import SparseEncoderTrainer, SparseEncoderTrainingArguments
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+from transformers import PrinterCallback
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
+from transformers.trainer_utils import rotate_checkpoints
+
+from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
+from lexicept.neural.backbones.blocks import has_bfloat16
+from lexicept.neural.encoders.encoder import Encoder
+from lexicept.progress import Progress
+from lexicept.storage.cached import check_recorded
+from lexicept.storage.files import disk_errors, remove, replace_file, sync, sync_folder, write_json
+from lexicept.storage.manifest import describe_files
+from lexicept.training.loop import NotFiniteError
+from lexicept.training.ranking.config import TrainingConfig
+from lexicept.training.ranking.data import Collator
+from lexicept.training.ranking.metrics import MetricsFile
+from lexicept.training.ranking.objective import Objective
+from lexicept.training.ranking.sharding import (
+    clip_gradients,
+    divided_as,
+    group_apart,
+    load_optimizer_state,
+    optimizer_state,
+    whole,
+)
+from lexicept.training.ranking.validation import RetrievalEvaluator
+
+CHECKSUMS = "checksums.json"
+"""Name of a checkpoint's list of files, written last; without it a checkpoint is incomplete."""
+
+CHECKPOINTS = 2
+"""Number of checkpoints on disk: the newest and the best or, if the best is the newest, the
+previous."""
+
+LOGGING_STEPS = 10
+"""Largest number of steps that a line of metrics averages."""
+
+SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")
+"""The two kinds of texts, in the order of a batch's features."""
+
+CHECKED = 64
+"""Queries, and documents, that are encoded at the end to see that vectors have weights."""
+
+_SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+"""Schedule → the library's name; the library's ``constant`` has no warm-up."""
+
+
+class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
+    """The library's trainer, with its mixed precision, accumulation and schedules; call ``fit``.
+
+    A batch is a function of the batch's number alone (see ``Sampler``), and a checkpoint holds the
+    learned parameters and the objective's state, so that an interrupted run resumes to the same
+    losses. Under a launcher, batch i belongs to process i modulo the number of processes, and
+    gradients are averaged over the processes before a step, as in one process with as many
+    accumulated batches. Processes may divide the backbone (see ``sharding.Shards``) and write the
+    same checkpoints.
+
+    Args:
+        folder: parent of ``checkpoints`` and ``metrics.jsonl``.
+    """
+
+    def __init__(
+        self,
+        model: Encoder,
+        objective: Objective,
+        collator: Collator,
+        config: TrainingConfig,
+        folder: Path,
+        evaluator: RetrievalEvaluator | None,
+        progress: Progress,
+    ) -> None:
+        self.objective = objective
+        self.collator = collator
+        self._counted: dict[str, int] = {}
+        """Step of each side's last count of document frequencies."""
+        self._sharded = config.optimizer.sharded
+        self._keep_best = config.validation.checkpoint == "best"
+        arguments = self._arguments(config, folder / "checkpoints", evaluator is not None)
+        # The data set is the numbers of samples; the collator makes a batch of them.
+        per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps
+        count = int(arguments.max_steps * per_step * arguments.world_size)
+        samples = Dataset.from_dict({"number": range(count)})
+        super().__init__(
+            model,
+            arguments,
+            samples,
+            loss=objective,
+            evaluator=evaluator,
+            data_collator=collator,
+            callbacks=[MetricsFile(folder / "metrics.jsonl", progress)],
+        )
+        self.remove_callback(PrinterCallback)
+        # No DistributedDataParallel: a step passes the model several times, or backwards by hand
+        # (gradient caching), and the objective's factors are outside of it.
+        self.accelerator.prepare_model = partial(
+            self.accelerator.prepare_model, evaluation_mode=True
+        )
+
+    def _arguments(
+        self, config: TrainingConfig, folder: Path, validates: bool
+    ) -> SparseEncoderTrainingArguments:
+        """Return the library's settings of a configuration, with checkpoints in a folder."""
+        device = torch.accelerator.current_accelerator() or torch.device("cpu")
+        settings, validation = config.optimizer, config.validation
+        # The objective's factors have a learning rate of their own, by a pattern of names.
+        factors = ((n, p) for n, p in self.objective.named_parameters() if p.requires_grad)
+        names = "|".join(name for name, _ in factors if not name.startswith("model."))
+        own_rate = {f"^({names})$": config.loss.scale_learning_rate} if names else {}
+        arguments = SparseEncoderTrainingArguments(
+            output_dir=str(folder),
+            max_steps=settings.steps,
+            per_device_train_batch_size=settings.batch_size,
+            gradient_accumulation_steps=settings.accumulation,
+            learning_rate=settings.learning_rate,
+            learning_rate_mapping=own_rate,
+            warmup_steps=settings.warmup_steps,
+            lr_scheduler_type=_SCHEDULES[settings.schedule],
+            weight_decay=settings.weight_decay,
+            max_grad_norm=settings.max_grad_norm,
+            bf16=settings.bf16 and has_bfloat16(device),
+            seed=settings.seed,
+            eval_strategy="steps" if validates else "no",
+            eval_steps=validation.every,
+            save_strategy="steps",
+            save_steps=validation.every,
+            metric_for_best_model="eval_selection",
+            greater_is_better=True,
+            logging_steps=LOGGING_STEPS,
+            logging_nan_inf_filter=False,
+            remove_unused_columns=False,
+            dataloader_drop_last=True,
+            dataloader_num_workers=settings.workers,
+            dataloader_pin_memory=torch.cuda.is_available(),
+            use_cpu=device.type == "cpu",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        # Several devices without a launcher would split a batch's tensors of windows.
+        arguments._n_gpu = min(arguments.n_gpu, 1)
+        return arguments
+
+    def fit(self) -> None:
+        """Train from the last checkpoint, if any, and return to the best checkpoint unless
+        ``validation.checkpoint`` is ``last``. Raises NotFiniteError if the loss is not finite; the
+        message has the ids of the queries. Raises InputError if the model has learned to give
+        queries or documents empty vectors."""
+        folder = Path(self.args.output_dir)
+        self.train(resume_from_checkpoint=last_checkpoint(folder))
+        self.accelerator.wait_for_everyone()  # the first process may still be writing
+        if self._keep_best and self.state.best_global_step:
+            self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
+        for side_index, side in enumerate(SIDES):
+            vectors = self.objective.encode(side, self._sample(side_index, CHECKED))
+            count = torch.stack([torch.count_nonzero(batch) for batch in vectors]).sum()
+            if not self.accelerator.reduce(count, "sum"):
+                raise InputError(
+                    f"the training collapsed: the vector of every {side} is empty after "
+                    f"{self.state.global_step} steps; a lower {side}_regularizer.weight (now "
+                    f"{self.objective.sides[side].weight:g}) or optimizer.learning_rate (now "
+                    f"{self.args.learning_rate:g}) may help"
+                )
+
+    def _sample(self, side_index: int, count: int) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield batches of this process's share of a sample of texts; see ``Collator.sample``."""
+        size = self.collator.mini_batch or self.args.train_batch_size
+        share = (self.accelerator.process_index, self.accelerator.num_processes)
+        for features, texts in self.collator.sample(side_index, count, size, share, self.args.seed):
+            yield self._prepare_inputs(features), texts
+
+    def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
+        """Log, with the factor on the student's scores and the factor's learning rate."""
+        if "loss" in logs:
+            factor = self.objective.log_scale
+            logs = {**logs, "scale": float(factor.detach().exp())}
+            for group in self.optimizer.param_groups:
+                if any(parameter is factor for parameter in group["params"]):
+                    logs["scale_learning_rate"] = group["lr"]
+        super().log(logs, *arguments, **named)
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Make the optimiser, with separate groups for divided weights; also in one process, which
+        may resume a run of several."""
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        if self._sharded:
+            backbone = self.model.backbone.parameters()
+            optimizer.param_groups = group_apart(optimizer.param_groups, backbone)
+        return optimizer
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Return the names of matrices; biases, norms and the objective's factors do not decay."""
+        return [name for name, value in model.named_parameters() if value.ndim > 1]
+
+    def get_train_dataloader(self) -> Any:
+        """Return batches in order, as the collator's sampler shuffles."""
+        sampler = SequentialSampler(self.train_dataset)
+        batches = BatchSampler(sampler, self.args.train_batch_size, drop_last=True)
+        workers = min(self.args.dataloader_num_workers, _cores())
+        options: dict[str, Any] = {}
+        if workers:
+            # Forked workers share the texts and the tokenizer; a forked tokenizer's threads hang.
+            os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+            options = {"multiprocessing_context": "fork", "worker_init_fn": _one_thread}
+        loader = DataLoader(
+            self.train_dataset,
+            batch_sampler=batches,
+            collate_fn=self.data_collator,
+            num_workers=workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            **options,
+        )
+        return self.accelerator.prepare(loader)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return the sum of the objective's losses. Raises NotFiniteError; see ``fit``."""
+        self.objective.step = self.state.global_step
+        for query, side in enumerate(SIDES):
+            self._count_frequencies(query, side)
+        weighted = self.objective(inputs)
+        total = torch.stack(list(weighted.values())).sum()
+        if not math.isfinite(float(total.detach())):
+            queries = inputs["targets"]["queries"].tolist()
+            ids = [self.collator.data.query_ids[query] for query in queries]
+            terms = {name: float(loss.detach()) for name, loss in weighted.items()}
+            raise NotFiniteError(
+                f"the loss is not finite at step {self.state.global_step}: {terms}; "
+                f"queries of the batch: {', '.join(ids)}"
+            )
+        self.track_loss_components(weighted)
+        return (total, {}) if return_outputs else total
+
+    def _count_frequencies(self, side_index: int, side: Literal["query", "document"]) -> None:
+        """Recount the document frequencies of a side with a sample due at this step."""
+        step, settings = self.state.global_step, self.objective.sides[side]
+        sampled = settings.kind == "df_flops" and settings.df_source == "sample"
+        # The mark keeps accumulated batches of one step from counting twice.
+        if not sampled or step % settings.df_every or self._counted.get(side) == step:
+            return
+        self.objective.recount(side, self._sample(side_index, settings.df_texts))
+        self._counted[side] = step
+
+    def training_step(self, *arguments: Any, **named: Any) -> Tensor:
+        """Compute gradients; after the last batch of a step, average over processes."""
+        loss: Tensor = super().training_step(*arguments, **named)
+        if self.accelerator.num_processes > 1 and self.accelerator.sync_gradients:
+            for parameter in self.objective.parameters():
+                if parameter.requires_grad and not isinstance(parameter, DTensor):
+                    gradient = parameter.grad
+                    gradient = torch.zeros_like(parameter) if gradient is None else gradient
+                    parameter.grad = self.accelerator.reduce(gradient, "mean")
+        return loss
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        return clip_gradients(model.parameters(), self.args.max_grad_norm)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Tensor:
+        return clip_gradients(model.parameters(), math.inf) if grad_norm is None else grad_norm
+
+    def evaluation_loop(self, *arguments: Any, **named: Any) -> Any:
+        """Validate in the first process or, with a divided backbone, in all processes: the library
+        does so by this flag."""
+        self.is_fsdp_enabled = self._sharded
+        try:
+            return super().evaluation_loop(*arguments, **named)
+        finally:
+            self.is_fsdp_enabled = False
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Do nothing; ``metrics.write_card`` writes the card."""
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Write a checkpoint, ``CHECKSUMS`` last; remove earlier checkpoints but the best."""
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            remove(folder)
+        self.accelerator.wait_for_everyone()
+        weights = sum(value.nbytes for value in self._learned().values())
+        with disk_errors(folder, 3 * weights):  # AdamW has two more numbers for each
+            super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        # The order on disk: files, their checksums, and only then the removal of older checkpoints.
+        if self.args.should_save:
+            sync_folder(folder)
+            write_json(folder / CHECKSUMS, {"files": describe_files(folder, folder)})
+            sync(folder.parent)
+            best = folder.with_name(f"checkpoint-{self.state.best_global_step}")
+            rotate_checkpoints(str(folder.parent), CHECKPOINTS, str(best))
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Write the learned parameters and the objective's state, gathered by all processes."""
+        tensors = {f"model.{name}": value for name, value in self._learned().items()}
+        state = self.objective.own_state().items()
+        tensors |= {f"objective.{name}": value for name, value in state}
+        gathered = {}
+        for name, value in tensors.items():
+            tensor = whole(value.detach()).cpu().contiguous()
+            if self.args.should_save:
+                gathered[name] = tensor
+        if self.args.should_save:
+            folder = Path(output_dir or self.args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / "model.safetensors", to_safetensors(gathered))
+
+    def _load_from_checkpoint(self, checkpoint_path: str) -> None:
+        path = Path(checkpoint_path) / "model.safetensors"
+        try:
+            tensors = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{path}: this checkpoint can't be read: {error}") from None
+        saved, learned = _with_prefix(tensors, "model."), self._learned()
+        if saved.keys() != learned.keys():
+            raise InputError(f"{path}: a checkpoint of another model")
+        with torch.no_grad():
+            for name, value in learned.items():
+                value.copy_(divided_as(saved[name], value))
+        self.objective.load_own_state(_with_prefix(tensors, "objective."))
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        state = optimizer_state(self.optimizer)
+        if self.args.should_save:
+            torch.save(state, Path(output_dir, OPTIMIZER_NAME))
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            folder = Path(checkpoint)
+            # Processes share the mapped file and read their shards.
+            state = torch.load(
+                folder / OPTIMIZER_NAME, map_location="cpu", weights_only=True, mmap=True
+            )
+            load_optimizer_state(self.optimizer, state)
+            schedule = torch.load(folder / SCHEDULER_NAME, weights_only=True)
+            self.lr_scheduler.load_state_dict(schedule)
+
+    def _learned(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+
+
+def _cores() -> int:
+    """Return the number of cores available to this process."""
+    allowed = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
+def _one_thread(_: int) -> None:
+    """Let the tokenizer of a forked process run without threads."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Return the steps and folders of all checkpoints, from new to old."""
+    paths = folder.glob("checkpoint-*")
+    return sorted(((int(path.name.split("-")[1]), path) for path in paths), reverse=True)
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Return the newest complete checkpoint, or None. Damaged checkpoints are skipped with a
+    warning, interrupted ones (without ``CHECKSUMS``) without."""
+    for _, path in checkpoints(folder):
+        if not (path / CHECKSUMS).exists():
+            continue
+        try:
+            check_recorded(path, path / CHECKSUMS)
+        except IndexFormatError as error:
+            message = f"{error}: this checkpoint is not resumed from"
+            warnings.warn(message, LexiceptWarning, stacklevel=2)
+        else:
+            return str(path)
+    return None
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): value for n, value in tensors.items() if n.startswith(prefix)}
