@@ -26,8 +26,10 @@ SECONDS = 20
 """Time after which an input counts as a hang."""
 
 COMPILED = [
-    f"lexicept.ops.{name}"
-    for name in ("posting_lists", "rra_listener", "term_at_a_time", "tile_kernels")
+    "lexicept.kernels.posting_lists",
+    "lexicept.kernels.rra_listener",
+    "lexicept.kernels.term_at_a_time",
+    "lexicept.neural.kernels.tile_kernels",
 ]
 """Modules left as they are: Numba compiles no instrumented function."""
 

@@ -33,7 +33,7 @@ import json, shutil, sys
 from pathlib import Path
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from lexicept.models import backbone
+from lexicept.neural.backbones import backbone
 from lexicept.training import run, sharding
 from lexicept.training.ranking.config import load_config
 from lexicept.training.ranking.trainer import Trainer

@@ -53,7 +53,7 @@ DAMAGED_MARKS = "damaged postings: their marks are not the documents'"
 class ExactEngine(PostingsEngine):
     """Postings of N documents over V dimensions, and an offset per document.
 
-    The documents are cut into segments of ``SEGMENT``; ``ops.posting_lists`` draws the layout of
+    The documents are cut into segments of ``SEGMENT``; ``kernels.posting_lists`` draws the layout of
     the arrays, and ``Postings`` there describes each. With 8-bit weights, a quarter of single
     precision's, results are exact for the rounded weights.
     """

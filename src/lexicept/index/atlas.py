@@ -1,6 +1,6 @@
 """The concept atlas of an index: descriptions of concepts by the collection's documents.
 
-``interpretation.describe`` makes the descriptions; the stored form needs no model. The files never
+``concepts.describe`` makes the descriptions; the stored form needs no model. The files never
 change, except for the labels: labels are the vocabulary's terms, so that every result shows them.
 Numbers of documents are the index's own, and an example is shown only while the document is
 unchanged.

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from zipfile import ZipFile
 
 import torch
@@ -22,8 +22,6 @@ from torch import nn
 from lexicept.errors import InputError, LexiceptError, LexiceptWarning, message_of
 from lexicept.progress import Progress
 from lexicept.storage.files import first_difference, replacing
-from lexicept.training.pretraining.settings import PretrainingSettings
-from lexicept.training.sae.settings import SAESettings
 from lexicept.training.settings import to_mapping
 
 CHECKPOINT_SECONDS = 60
@@ -36,7 +34,23 @@ MAX_GRAD_NORM = 1.0
 """Norm that the gradients of all parameters together are clipped to."""
 
 Batch = TypeVar("Batch")
-LoopSettings = SAESettings | PretrainingSettings
+
+
+class LoopSettings(Protocol):
+    """The settings that the loop reads."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def warmup_steps(self) -> int: ...
+    @property
+    def decay_steps(self) -> int | None: ...
+    @property
+    def schedule_steps(self) -> int | None: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
 
 
 class NotFiniteError(LexiceptError):
