@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +46,7 @@ QUERY = "bade kilo muki"
 BASE = "http://127.0.0.1"
 MALFORMED = ("/search", "/query", "/feedback", "/explain", "/concepts", "/concepts/{number}")
 """Addresses that take more than a text."""
-ADDRESSES = (*MALFORMED, "/activations", "/document", "/fields", "/health", "/metrics")
+ADDRESSES = (*MALFORMED, "/activations", "/document", "/examples", "/fields", "/health", "/metrics")
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +115,39 @@ def test_filters_and_counts(client, index, vocabulary):
 
 
 def test_fields(client):
+    known = {"documents": 30, "offered": True}
+    numbers = [{"value": float(n), "documents": 1} for n in range(8)]
+    days = [{"value": f"2020-01-{n:02}", "documents": 1} for n in range(1, 9)]
+    parts = [{"value": v, "documents": n} for v, n in (("all", 30), ("even", 15), ("odd", 15))]
     assert get(client, "/fields")["fields"] == [
-        {"name": "number", "kind": "number", "many": False, "documents": 30, "offered": True},
-        {"name": "part", "kind": "keyword", "many": True, "documents": 30, "offered": True},
-        {"name": "day", "kind": "date", "many": False, "documents": 30, "offered": True},
+        {"name": "number", "kind": "number", "many": False, **known, "values": numbers},
+        {"name": "part", "kind": "keyword", "many": True, **known, "values": parts},
+        {"name": "day", "kind": "date", "many": False, **known, "values": days},
     ]
     document = get(client, "/document", document_id="d3")
     assert document["fields"] == {"number": 3, "part": ["all", "odd"], "day": "2020-01-04"}
+
+
+@pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
+def test_matches_are_the_explanations_contributions(client, index, vocabulary):
+    chosen = {} if vocabulary is None else {"vocabulary": vocabulary}
+    plain = get(client, "/search", query=QUERY, **chosen)["results"]
+    found = get(client, "/search", query=QUERY, matches=True, **chosen)["results"]
+    names = [name for name in found[0] if name != "matches"]
+    assert plain == [{name: one[name] for name in names} for one in found]
+    for one in found:
+        explained = index.explain(QUERY, one["id"], vocabulary)
+        shared = [(m["vocabulary"], m["dimension"], m["score"]) for m in one["matches"]]
+        assert shared == [
+            (part.vocabulary, part.dimension, pytest.approx(part.score))
+            for part in explained.contributions
+        ]
+        words = {m["word"] for m in one["matches"] if m["vocabulary"] == "words"}
+        assert words == {p.term for p in explained.contributions if p.vocabulary == "words"}
+
+
+def test_examples(client, words_only):
+    assert get(client, "/examples") == {"queries": []}  # no title is of several words
 
 
 def test_search_names_the_words_that_no_document_contains(client):
@@ -286,6 +313,7 @@ def test_health(client, words_only):
     health = get(client, "/health")
     assert (health["status"], health["documents"]) == ("ok", len(DOCUMENTS))
     assert (health["unit"], health["url_prefix"]) == ("documents", None)
+    assert datetime.fromisoformat(health["changed"]) <= datetime.now(UTC)
     assert health["vocabularies"][1] == {"name": "concepts", "size": 64}
     assert [v["name"] for v in get(words_only, "/health")["vocabularies"]] == ["words"]
 

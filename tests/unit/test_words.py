@@ -12,7 +12,6 @@ import lexicept
 from lexicept.encoding import words
 from lexicept.encoding.words import BIGRAM_LANGUAGES, LANGUAGES, STEMMERS, Tokenizer, WordVectorizer
 from lexicept.errors import InputError, LexiceptWarning
-from lexicept.fields.normal_forms import first_match
 
 
 @pytest.mark.parametrize(
@@ -207,26 +206,6 @@ def test_equivalent_spellings_meet_everywhere(tmp_path):
     index.merge()
     index.verify()
     assert [hit.id for hit in index.search("type:Garçon")] == ["c", "d", "e", "h"]
-
-
-@pytest.mark.parametrize(
-    ("text", "query", "path"),
-    [
-        ("the big Cat", "cat THE", "Cat"),
-        ("no Cats here", "cat or", "Cat"),
-        ("le cafe\u0301 noir", "CAFÉ", "cafe\u0301"),
-        ("wind\u00admill", "windmills mill", "mill"),
-        ("o\ufb03ce", "office", "o\ufb03ce"),
-        ("यह हिन्दी", "हिन्दी", "हिन्दी"),
-        ("ＰＤＦ file", "pdf", "ＰＤＦ"),
-        ("一九八四年の東京都庁は", "東京都", "東京都"),
-        ("nothing é", "cat", None),
-        ("nothing", "a to", None),
-    ],
-)
-def test_the_first_word_of_a_query_in_a_text(text, query, path):
-    found = first_match(text, query)
-    assert (found and text[slice(*found)]) == path
 
 
 def test_words_that_stay_two():

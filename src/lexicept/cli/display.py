@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from rich.box import HEAVY_HEAD
@@ -25,12 +25,9 @@ from lexicept.explanation.contributions import (
 )
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
-from lexicept.fields.normal_forms import first_match
 from lexicept.index.hits import Hit
+from lexicept.index.matches import SNIPPET, snippet_bounds
 from lexicept.sanitize import safe
-
-SNIPPET = 240
-"""Characters of a document shown under a result."""
 
 BORDERS = HEAVY_HEAD
 """Borders of a table of measurements."""
@@ -48,17 +45,17 @@ class _Mark(NamedTuple):
     style: str
 
 
-def results_table(query: str, hits: Sequence[Hit]) -> Table:
-    """Return the results, best first, each with its explanation where there is one."""
+def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str] = ()) -> Table:
+    """Return the results, best first, each with its explanation or with its snippet."""
     table = grid([right(style="bold"), right(style="green"), folded()], query)
-    for hit in hits:
+    for hit, snippet in zip_longest(hits, snippets):
         document, explanation = hit.document, hit.explanation
-        in_title, in_text = _marks(document, explanation, query)
+        in_title, in_text = _marks(document, explanation)
         body = _heading(document, in_title).append("\n")
         if document.fields:
             known = textwrap.shorten(_known(document), SNIPPET, placeholder="…")
             body.append(f"{known}\n", style="dim")
-        body.append(_snippet(document.text, in_text))
+        body.append(_snippet(document.text, in_text) if snippet is None else safe(snippet))
         if explanation is not None and (largest := _largest(explanation)):
             body.append("\n").append(largest)
         table.add_row(str(hit.rank), f"{hit.score:.3f}", body)
@@ -91,7 +88,7 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
         for spans, strong in zip(strong_and_weak(part.in_query), (True, False), strict=True)
         for span in spans
     ]
-    in_title, in_text = _marks(document, explanation, explanation.query)
+    in_title, in_text = _marks(document, explanation)
     texts = map(folded, ("", "", "in the query", "in the document"))
     numbers = map(right, ("score", "share", "query × document"))
     table = grid([*numbers, *texts], header_style="dim")
@@ -150,15 +147,10 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
     return text
 
 
-def _marks(
-    document: Document, explanation: Explanation | None, query: str
-) -> tuple[list[_Mark], list[_Mark]]:
-    """Return the marks of a title and of a text: explained parts, or a word of the query."""
-    if explanation is None:
-        first = first_match(document.text, query)
-        return [], [] if first is None else [_Mark(Span(*first), 0, 1.0, "")]
+def _marks(document: Document, explanation: Explanation | None) -> tuple[list[_Mark], list[_Mark]]:
+    """Return the marks of a title and of a text, by the parts of an explanation."""
     marks: tuple[list[_Mark], list[_Mark]] = ([], [])
-    for reason, part in enumerate(explanation.contributions):
+    for reason, part in enumerate(explanation.contributions if explanation else ()):
         strong, weak = strong_and_weak(part.in_document)
         style = _style(part.vocabulary, True)
         for spans, kept in zip(split_spans(document, strong), marks, strict=True):
@@ -193,22 +185,14 @@ def _marked(text: str, marks: Sequence[_Mark], first: int = 0) -> Text:
 
 def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
     """Return the part of a text whose marks are worth most, in one line."""
-    ordered = sorted(marks)
-    best, place = 0.0, 0
-    for number, mark in enumerate(ordered):
-        reach = mark.span.start + SNIPPET * 3 // 4
-        near = ordered[number : bisect_right(ordered, reach, key=lambda m: m.span.start)]
-        worth = math.fsum({m.reason: m.worth for m in near}.values())
-        if worth > best:
-            best, place = worth, mark.span.start
-    start = max(0, min(place - SNIPPET // 4, len(text) - SNIPPET))
-    part = text[start : start + SNIPPET]
-    inside = [m for m in marks if m.span.start < start + SNIPPET and m.span.end > start]
+    start, end = snippet_bounds(text, ((m.span.start, m.reason, m.worth) for m in marks))
+    inside = [m for m in marks if m.span.start < end and m.span.end > start]
     shown = Text(" ").join(
-        _marked(word.group(), inside, start + word.start()) for word in re.finditer(r"\S+", part)
+        _marked(word.group(), inside, start + word.start())
+        for word in re.finditer(r"\S+", text[start:end])
     )
     shown = Text.assemble("…" if start else "", shown)
-    return shown.append("…" if start + SNIPPET < len(text) else "")
+    return shown.append("…" if end < len(text) else "")
 
 
 def grid(columns: Sequence[Column | str], title: str = "", **options: Any) -> Table:

@@ -33,8 +33,6 @@ _OPTIONAL = (
     r"|[\p{Mn}&&[\p{scx=Arab}\p{sc=Hebr}\p{sc=Syrc}\p{sc=Samr}]]"
 )
 
-_SHOWN_WORD = re.compile(r"\w{3,}")
-
 MARKS = 30
 """Marks on a letter that count (UAX #15, stream-safe texts): sorting more takes quadratic time."""
 
@@ -114,22 +112,3 @@ def origins(text: str, form: Callable[[str], str]) -> list[tuple[int, int]]:
         spans += each if size == end - start else [(start, end)] * size
     size = len(form(text))
     return spans if len(spans) == size else [(0, len(text))] * size
-
-
-def first_match(text: str, query: str) -> tuple[int, int] | None:
-    """Return start and end in a text of the longest query word there, without case and also inside
-    a word; None without a match. Query words have at least three characters."""
-    query = caseless(query)
-    words = with_marks(_SHOWN_WORD, query).findall(query)
-    words = sorted(set(words), key=lambda word: (-len(word), word))
-    if text.isascii():
-        lower = text.lower()
-        spans = ((lower.find(word), lower.find(word) + len(word)) for word in words)
-        return next((span for span in spans if span[0] >= 0), None)
-    matches = [(caseless(match.group()), match) for match in word_matches(text)]
-    for word in words:
-        for form, match in matches:
-            if (start := form.find(word)) >= 0:
-                matched = origins(match.group(), caseless)[start : start + len(word)]
-                return match.start() + matched[0][0], match.start() + matched[-1][1]
-    return None

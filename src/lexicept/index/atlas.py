@@ -261,6 +261,10 @@ class Atlas(Sequence[Concept]):
             alike.setdefault(self._name(number), []).append(number)
         return alike
 
+    def words_of(self, number: int) -> list[str]:
+        """Return the words that fire a concept more than average, strongest first."""
+        return [self._words[word] for word, _ in _row(self._log_odds, number)]
+
     def source(self, number: int) -> str:
         """Return the source of a concept's label."""
         return SOURCES[self._sources[number]]

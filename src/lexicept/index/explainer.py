@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import isclose
 from typing import Any
 
@@ -14,7 +15,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources, name_of
 from lexicept.explanation.explanation import Explanation
 from lexicept.explanation.similarity import WordPair, WordStates, word_pairs
-from lexicept.index.queries import Dimension, QueryWeigher, SearchQuery
+from lexicept.index.queries import Dimension, QueryWeigher, SearchQuery, WeightedQueries
 from lexicept.index.ranking import Composition, DocumentScorer, ScoredDocuments
 from lexicept.index.stored import StoredDocuments
 
@@ -127,7 +128,8 @@ class Explainer:
         vector, engine = self._counted(query), self._derived.engine
         best = [composition.passages[0] for composition in compositions]
         contents = [self._stored.document(passage).content for passage in best]
-        contributions = [self._contributions(vector, of_score) for of_score in compositions]
+        ideas = self._ideas(vector)
+        contributions = [self._contributions(vector, each, ideas) for each in compositions]
         pairs: list[tuple[WordPair, ...]] = [()] * len(contents)
         if spans:
             contributions, pairs = self._with_spans(query, contents, contributions)
@@ -161,7 +163,9 @@ class Explainer:
                 raise IndexFormatError(f"damaged postings: the score of {name!r:.80} is {told}")
         return explanations
 
-    def _contributions(self, query: sp.csr_array, composition: Composition) -> list[Contribution]:
+    def _contributions(
+        self, query: sp.csr_array, composition: Composition, ideas: Callable[[str, int], str]
+    ) -> list[Contribution]:
         """Return the shared dimensions of a score and a query, largest products first."""
         if self._scorer is not None:
             document_weights = self._scorer.weights(query, composition)
@@ -173,12 +177,29 @@ class Explainer:
         order = np.argsort(-scores, kind="stable")[: np.count_nonzero(scores)]
         shared = self._weigher.numbered(query.indices[order])
         weights = zip(query_weights[order].tolist(), document_weights[order].tolist(), strict=True)
-        contributions, ideas = [], self._ideas(query)
+        contributions = []
         for (name, number), (in_query, in_document) in zip(shared, weights, strict=True):
             term, score = self._weigher.term((name, number)), in_query * in_document
             weighted = (name, number, term, score, in_query, in_document)
             contributions.append(Contribution(*weighted, (), (), (), (), ideas(name, number)))
         return contributions
+
+    def contributions(
+        self, query: WeightedQueries, passages: Sequence[int]
+    ) -> list[list[Contribution]]:
+        """Return the contributions to the scores of results for one query by their best passages
+        alone, largest first, without characters."""
+        weights, documents = query.weights, self._stored.passages.document_numbers
+        whole = self._scorer is not None and query.text_vectors is not None
+        if self._scorer is not None and whole:
+            weights = self._scorer.counted(weights)
+        ideas = self._ideas(weights)
+        return [
+            self._contributions(
+                weights, Composition((p,), (1.0,), int(documents[p]) if whole else None), ideas
+            )
+            for p in passages
+        ]
 
     def _ideas(self, query: sp.csr_array) -> Callable[[str, int], str]:
         """Return a function that names the idea of a dimension: the stem of a word, and for a
@@ -186,6 +207,7 @@ class Explainer:
         dimensions = self._weigher.numbered(query.indices)
         words = {self._weigher.term((name, n)) for name, n in dimensions if name == "words"}
 
+        @cache
         def idea(vocabulary: str, dimension: int) -> str:
             name = name_of(self._weigher.term((vocabulary, dimension)), dimension)
             if vocabulary == "words":

@@ -10,6 +10,7 @@ import numpy as np
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.index.feedback import added_terms
 from lexicept.index.hits import Hit
+from lexicept.index.matches import matches_of
 from lexicept.index.no_match import JUDGED, matches_badly
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import corrected
@@ -58,6 +59,12 @@ class Hits(list[Hit]):
     def did_you_mean(self) -> str:
         """The query with similar words of the index in place of unmatched words; "" without any."""
         return corrected(self._index, self._written or self.query.text, self.unmatched_words)
+
+    @property
+    def snippets(self) -> list[str]:
+        """The part of each result's text around its matches, in one line."""
+        weighted = self._index.weigh([self.query], self._vocabulary)
+        return [snippet for _, snippet in matches_of(self._index, weighted, self)]
 
     @property
     def unmatched_words(self) -> tuple[str, ...]:

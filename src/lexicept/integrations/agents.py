@@ -22,14 +22,13 @@ from lexicept.explanation.contributions import (
     shown_term,
     spelled,
 )
-from lexicept.fields.normal_forms import first_match
 from lexicept.index.dimensions import dimension_of
 from lexicept.index.queries import MAX_FACTOR
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.pipelines.index import Index
 from lexicept.queries.syntax import DimensionNumbers
-from lexicept.sanitize import around, one_line, safe, shortened
+from lexicept.sanitize import one_line, safe, shortened
 from lexicept.server.concepts import concept_detail, concept_list
 
 LONGEST = 8_000
@@ -296,12 +295,12 @@ def _term_key(vocabulary: str, dimension: int, term: str) -> str:
 def _results(hits: Hits, notes: Iterable[str]) -> str:
     """Return results in lines, within ``LONGEST`` characters."""
     head = [*map(one_line, notes)]
-    query = hits.query.text
     if not hits:
+        query = hits.query.text
         head.append(f'no document for "{_name(query)}"' if query.strip() else "no document")
     lines = [
-        f"{hit.rank}. {_heading(hit.document, hit.score)}\n{_snippet(hit.text, query)}"
-        for hit in hits
+        f"{hit.rank}. {_heading(hit.document, hit.score)}\n{one_line(snippet)}"
+        for hit, snippet in zip(hits, hits.snippets, strict=True)
     ]
     return _bounded("\n".join(head), lines, "results")
 
@@ -317,15 +316,6 @@ def _heading(document: Document, score: float | None = None) -> str:
     fields = f"\n{shortened(fields, SNIPPET)}" if fields else ""
     scored = "" if score is None else f" (score {score:.4g})"
     return f"[{_name(document.id)}]{shortened(title, SNIPPET)}{scored}{fields}"
-
-
-def _snippet(text: str, query: str) -> str:
-    """Return a passage around the first word that the text has, or the beginning."""
-    start, end = first_match(text, query) or (0, 0)
-    side = SNIPPET // 2 if start > SNIPPET // 2 else SNIPPET
-    begin, stop = around(text, start, end, side)
-    before, after = "…" if begin else "", "…" if stop < len(text) else ""
-    return shortened(f"{before}{one_line(text[begin:stop])}{after}", SNIPPET + 40)
 
 
 def _name(text: str) -> str:

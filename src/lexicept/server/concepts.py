@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lexicept.fields.normal_forms import caseless
-from lexicept.index.atlas import Example
+from lexicept.index.atlas import Concept, Example
 from lexicept.index.dimensions import strongest
 from lexicept.index.reader import IndexReader
 from lexicept.sanitize import around
@@ -22,61 +22,50 @@ CONTEXT = 80
 """Characters before and after the marked text of an example."""
 
 
+UNDESCRIBED: dict[str, Any] = {"source": None, "firing_frequency": None, "detection": None} | {
+    name: [] for name in ("words", "examples", "drawn", "histogram", "nearest", "alike")
+}
+"""What an index without an atlas tells of a concept."""
+
+
 def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
     """Return concepts by a text in the label or words: the best matches or the most useful first;
     without an atlas the most frequent first."""
-    labels = concept_labels(index)
-    documents = concept_df(index)
-    text = caseless(search.strip())
+    labels, documents, text = concept_labels(index), concept_df(index), caseless(search.strip())
     if index.atlas is not None:
         matches = index.atlas.search(text)
     else:
         order = np.argsort(-documents, kind="stable")[: np.count_nonzero(documents)].tolist()
         matches = [number for number in order if text in caseless(labels[number])]
-    concepts: list[dict[str, Any]] = []
+    concepts = []
     for number in matches[:top_k]:
-        concepts.append({"number": number, "label": labels[number], "name": labels[number]})
-        concepts[-1] |= {"documents": int(documents[number]), "detection": None}
-        concepts[-1] |= {"words": [], "alike": []}
+        told: dict[str, Any] = {"name": labels[number], "detection": None, "alike": [], "words": []}
         if index.atlas is not None:
             concept = index.atlas[number]
-            words = [word for word, _ in concept.words[:WORDS]]
-            concepts[-1] |= {"name": concept.name, "alike": concept.alike}
-            concepts[-1] |= {"detection": concept.detection, "words": words}
+            told = {name: getattr(concept, name) for name in ("name", "detection", "alike")}
+            told["words"] = index.atlas.words_of(number)[:WORDS]
+        counted = {"label": labels[number], "documents": int(documents[number])}
+        concepts.append({"number": number, **counted, **told})
     return {"total": len(matches), "concepts": concepts}
 
 
 def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any]:
     """Return a concept with its documents; without an atlas the other fields are empty."""
     labels = concept_labels(index)
-    detail = {
-        "number": number,
-        "label": labels[number],
-        "documents": int(concept_df(index)[number]),
-        "source": None,
-        "firing_frequency": None,
-        "detection": None,
-        "words": [],
-        "examples": [],
-        "drawn": [],
-        "histogram": [],
-        "nearest": [],
-        "alike": [],
-        "top_documents": top_documents(index, "concepts", number, top_k),
-    }
+    known = {"number": number, "label": labels[number], "documents": int(concept_df(index)[number])}
+    documents = {"top_documents": top_documents(index, "concepts", number, top_k)}
     if index.atlas is None:
-        return detail
-    concept = index.atlas[number]
-    return detail | {
-        **concept.to_json(),
-        "top_documents": detail["top_documents"],
-        "examples": [in_context(index, example) for example in concept.examples],
-        "drawn": [in_context(index, example) for example in concept.drawn],
-        "nearest": [
-            {"number": neighbour, "label": labels[neighbour], "cosine": cosine}
-            for neighbour, cosine in concept.nearest
-        ],
-    }
+        return UNDESCRIBED | known | documents
+    concept: Concept = index.atlas[number]
+    nearest = [
+        {"number": near, "label": labels[near], "cosine": cosine}
+        for near, cosine in concept.nearest
+    ]
+    examples, drawn = (
+        [in_context(index, e) for e in of] for of in (concept.examples, concept.drawn)
+    )
+    contexts = {"examples": examples, "drawn": drawn, "nearest": nearest}
+    return concept.to_json() | contexts | documents
 
 
 def in_context(index: IndexReader, example: Example) -> dict[str, Any]:

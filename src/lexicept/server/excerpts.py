@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Any
 
+from lexicept.corpora.passages import TITLES
 from lexicept.errors import IndexFormatError
+from lexicept.index.hits import Hit
+from lexicept.index.matches import matches_of
 from lexicept.index.reader import IndexReader
+from lexicept.queries.syntax import ParsedQuery
 
 EXCERPT = 240
 """Most characters of a summary's text."""
@@ -16,6 +22,9 @@ CACHED_SUMMARIES = 16_384
 
 LONGEST_CACHED = 1_000
 """Most characters of a summary that is kept: an id or a title may have any length."""
+
+MATCH = ("vocabulary", "dimension", "term", "idea", "score")
+"""What a result tells of a contribution."""
 
 NOT_FINITE = "its weights give scores that are not finite"
 """JSON has no infinity."""
@@ -31,6 +40,34 @@ def summary(index: IndexReader, number: int) -> dict[str, Any]:
     fields = {"id": document_id, "title": document.title, "fields": document.fields}
     passage = None if document.id == document_id else document.id
     return {**fields, "passage": passage, "excerpt": excerpt}
+
+
+def cards_with_matches(
+    index: IndexReader,
+    query: ParsedQuery,
+    hits: Sequence[Hit],
+    vocabulary: str | None,
+    rescore: bool,
+) -> list[str]:
+    """Return the members of results' JSON objects, with what each shares with the query, and an
+    excerpt there."""
+    weighted = index.weigh([query], vocabulary, rescore=rescore)
+    cards = []
+    for hit, (matches, excerpt) in zip(hits, matches_of(index, weighted, hits), strict=True):
+        listed = [
+            {name: getattr(part, name) for name in MATCH} | {"word": w} for part, w in matches
+        ]
+        more = {"excerpt": excerpt, "matches": listed}
+        cards.append(to_json(summary(index, hit.number) | more)[1:-1])
+    return cards
+
+
+def title_queries(index: IndexReader, most: int = 3) -> list[str]:
+    """Return titles of documents to search for: words, the longest of a sample."""
+    documents = index.passages.firsts
+    sample = documents[:: max(1, documents.size // 100)].tolist()
+    titles = {index.stored(number).title.split(TITLES)[0]: None for number in sample}
+    return [t for t in titles if re.fullmatch(r"[^\W_]+( [^\W_]+){1,6}", t)][-most:]
 
 
 def to_json(content: Any) -> str:

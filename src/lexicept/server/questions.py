@@ -77,6 +77,11 @@ class SearchParameters(QueryParameters):
     top_k: TopK = 10
     offset: int = Field(0, ge=0, le=MAX_TOP_K, description="Results to leave out before the first.")
     count: bool = Field(False, description="Whether to count all results, as `total`.")
+    matches: bool = Field(
+        False,
+        description="Whether results have what they share with the query, and the part of the text "
+        "around it as their excerpt.",
+    )
     filter: str | None = Field(
         None,
         max_length=MAX_QUERY,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from math import isfinite
 from typing import Annotated, Any, get_origin
@@ -24,13 +25,14 @@ from lexicept.errors import IndexFormatError, InputError, check_known
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import added_terms, like, with_feedback
+from lexicept.index.manifest import manifest_identity
 from lexicept.index.no_match import JUDGED
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 from lexicept.server import schema
 from lexicept.server.concepts import concept_detail, concept_list
-from lexicept.server.excerpts import NOT_FINITE, to_json
+from lexicept.server.excerpts import NOT_FINITE, cards_with_matches, title_queries, to_json
 from lexicept.server.metrics import Metrics
 from lexicept.server.questions import (
     MAX_QUERY,
@@ -55,6 +57,9 @@ BUSY: dict[int | str, dict[str, Any]] = {
 
 FACET_VALUES = 50
 """Most values of a field that are counted."""
+
+FEW_VALUES = 8
+"""Values of a field that ``/fields`` has."""
 
 MANY = frozenset(
     name
@@ -147,9 +152,15 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
     weak = await reader.run(lambda: hits.weak) if hits.weak_searches else hits.weak
+    shown = hits[question.offset : end]
+    if question.matches:
+        options = (question.vocabulary, question.rescore)
+        described = await reader.run(lambda: cards_with_matches(index, query, shown, *options))
+    else:
+        described = [cards.of(hit.number) for hit in shown]
     listed = ",".join(
-        f'{{"rank":{hit.rank},"score":{hit.score},{cards.of(hit.number)}}}'
-        for hit in hits[question.offset : end]
+        f'{{"rank":{hit.rank},"score":{hit.score},{card}}}'
+        for hit, card in zip(shown, described, strict=True)
     )
     about = {
         "query": question.query,
@@ -288,12 +299,19 @@ async def document(
 async def fields(index: TheIndex) -> Response:
     """Return the fields of the documents, for filters."""
     masks = index.masks
+    values = masks.counts(masks.offered, None, FEW_VALUES)
     fields = [
         {"name": name, "kind": type_.name, "many": type_.multiple, "documents": masks.having(name)}
-        | {"offered": name in masks.offered}
+        | {"offered": name in values, "values": [v._asdict() for v in values.get(name, ())]}
         for name, type_ in index.fields.types.items()
     ]
     return as_json({"fields": fields})
+
+
+@router.get("/examples", response_model=schema.Examples, responses=DAMAGED)
+async def examples(reader: TheReader, index: TheIndex) -> Response:
+    """Return queries to begin with."""
+    return as_json({"queries": await reader.read(lambda: title_queries(index))})
 
 
 @router.get("/health")
@@ -301,11 +319,13 @@ async def health(request: Request, reader: TheReader) -> schema.Health:
     """Return the server's version, the size of the index, and the state."""
     prefix: str | None = request.app.state.url_prefix
     index = reader.served.index
+    manifest = manifest_identity(index.path)
     return schema.Health(
         status=reader.state.status,
         reason=reader.state.reason,
         version=version("lexicept"),
         generation=index.folder.name,
+        changed=manifest and datetime.fromtimestamp(manifest[1] // 10**9, UTC),
         documents=index.num_documents,
         unit=index.unit,
         url_prefix=prefix,

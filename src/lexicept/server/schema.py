@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -30,6 +31,7 @@ class Health(BaseModel):
     reason: str | None = Field(description="Why it is stale or damaged.")
     version: str = Field(description="Version of lexicept.")
     generation: str = Field(description="Generation of the index; changes with every update.")
+    changed: datetime | None = Field(description="When the index was written; null if it is gone.")
     documents: int
     unit: str = Field(description="What concepts count: documents, or passages of documents.")
     url_prefix: str | None = Field(description="The address before a document's id, for links.")
@@ -50,7 +52,30 @@ class DocumentCard(BaseModel):
         description="Id of the passage that the title and the excerpt are of; null for a document "
         "that is indexed whole."
     )
-    excerpt: str = Field(description="The beginning of the text.")
+    excerpt: str = Field(
+        description="The beginning of the text; of a result with `matches` the part around them."
+    )
+
+
+class Dimension(BaseModel):
+    """A dimension of the index: a word or a concept."""
+
+    vocabulary: str
+    dimension: int = Field(description="Number in its vocabulary; for a concept the latent's.")
+    term: str = Field(description="A concept without a name has its number: #12.")
+    idea: str = Field(
+        description="The same for a word and concepts named by it, and for concepts of one name."
+    )
+
+
+class ResultMatch(Dimension):
+    """A dimension that a result shares with the query."""
+
+    score: float = Field(description="Its part of the score by the best passage alone.")
+    word: str = Field(
+        description="A word of the result behind it: the dimension's, or one that fires the "
+        "concept elsewhere; may be empty."
+    )
 
 
 class Result(DocumentCard):
@@ -58,6 +83,9 @@ class Result(DocumentCard):
 
     rank: int = Field(ge=1)
     score: float
+    matches: list[ResultMatch] | None = Field(
+        None, description="Largest first; only where they were asked for."
+    )
 
 
 class FacetValue(BaseModel):
@@ -75,12 +103,19 @@ class FieldSummary(BaseModel):
     many: bool = Field(description="Whether documents have lists of them.")
     documents: int = Field(description="Number of documents with it.")
     offered: bool = Field(description="False for long texts and for values that hardly repeat.")
+    values: list[FacetValue] = Field(description="The most frequent ones, of an offered field.")
 
 
 class Fields(BaseModel):
     """The fields of the documents."""
 
     fields: list[FieldSummary]
+
+
+class Examples(BaseModel):
+    """Queries to begin with."""
+
+    queries: list[str] = Field(description="Titles of documents; may be empty.")
 
 
 class Results(BaseModel):
@@ -118,17 +153,6 @@ class TextSpan(BaseModel):
     start: int
     end: int
     share: float = Field(description="Share in the activation of the dimension that they fire.")
-
-
-class Dimension(BaseModel):
-    """A dimension of the index: a word or a concept."""
-
-    vocabulary: str
-    dimension: int = Field(description="Number in its vocabulary; for a concept the latent's.")
-    term: str = Field(description="A concept without a name has its number: #12.")
-    idea: str = Field(
-        description="The same for a word and concepts named by it, and for concepts of one name."
-    )
 
 
 STOP_WORDS = "The query's words that are not searched: function words and single letters."

@@ -2,11 +2,12 @@
 
 import { action, byId, make } from "./common.js";
 import { ask } from "./server.js";
-import { go, state } from "./state.js";
+import { another, go, state } from "./state.js";
 
 const MOST_FIELDS = 8;
 const MOST_VALUES = 6;
 const MOST_DISTINCT = 20; // values of a field that can be chosen from
+const LONGEST = 40; // characters of a value to browse
 let kinds = new Map();
 let offered = [];
 
@@ -19,6 +20,19 @@ export async function loadFields() {
   byId("filters").querySelector("p.known").textContent = offered
     .map(({ name, kind, many }) => `${name} (${many ? `list of ${kind}s` : kind})`)
     .join(", ");
+}
+
+/** The frequent values of the fields, to browse without a query. */
+export function browsing() {
+  const short = ({ value }) => String(value).length <= LONGEST;
+  const repeated = offered.filter(({ values }) => values.length > 1 && values[0].documents > 1 && values.every(short));
+  return repeated.slice(0, MOST_FIELDS).map(({ name, values }) => group(name, values, (value) => go(another(condition(name, value)))));
+}
+
+/** A condition as a query has it. */
+function condition(field, value) {
+  const name = /^[^\W\d][\w.-]*$/.test(field) ? field : quoted(field);
+  return `${name}:${/^[\w.-]+$/.test(value) ? value : `"${value}"`}`;
 }
 
 /** A document's fields that the filters name. */
@@ -60,18 +74,23 @@ export function showFilters(facets) {
   byId("chosen").replaceChildren(...chosen);
   const groups = Object.entries(facets).map(([field, found]) => {
     const free = found.filter(({ value }) => !state.values.some(([f, v]) => f === field && v === String(value)));
-    if (found.length < 2 || found.length > MOST_DISTINCT || !free.length) return "";
-    const values = free.slice(0, MOST_VALUES).map(({ value, documents }) =>
-      action("", () => go({ values: [...state.values, [field, String(value)]] }), { class: "facet" }),
-    );
-    values.forEach((button, place) => {
-      button.append(String(free[place].value), make("span", { class: "dim number" }, ` ${free[place].documents.toLocaleString("en")}`));
-    });
-    return make("li", { role: "group", "aria-label": field }, make("span", { class: "kind" }, field), ...values);
+    return found.length < 2 || found.length > MOST_DISTINCT || !free.length
+      ? ""
+      : group(field, free, (value) => go({ values: [...state.values, [field, String(value)]] }));
   });
   byId("facets").replaceChildren(...groups);
   const number = state.values.length + Boolean(state.filter.trim());
-  byId("filters-count").textContent = number ? `${number} in use` : "";
+  byId("filters-count").textContent = number ? ` ${number} in use` : "";
+}
+
+/** A field with its most frequent values, each of which can be chosen. */
+function group(field, values, choose) {
+  const buttons = values.slice(0, MOST_VALUES).map(({ value, documents }) => {
+    const button = action(String(value), () => choose(value), { class: "facet" });
+    button.append(make("span", { class: "dim number" }, ` ${documents.toLocaleString("en")}`));
+    return button;
+  });
+  return make("div", { class: "group", role: "group", "aria-label": field }, make("span", { class: "kind" }, field), ...buttons);
 }
 
 byId("filters").querySelector("form").addEventListener("submit", (event) => {

@@ -1,35 +1,47 @@
-// The search: its requests, its results, and the forms.
+// The search: its requests, what is said about them, and the form.
 
-import { action, byId, count, indexed, make } from "./common.js";
-import { adding, closing, fillSteering, opening, showConcept } from "./concept.js";
-import { fieldsOf, place, showDocument } from "./document.js";
-import { chosenFields, faceting, filtering, loadFields, showFilters } from "./fields.js";
-import { explain } from "./marks.js";
+import { byId, count } from "./common.js";
+import { closing, fillSteering, showConcept } from "./concept.js";
+import { showDocument } from "./document.js";
+import { onProblem, showMarked } from "./feedback.js";
+import { faceting, filtering, showFilters } from "./fields.js";
+import "./keys.js";
+import { showLists, showOpen } from "./results.js";
 import { Refused, ask, asked } from "./server.js";
-import { asking, go, onChange, sameSearch, state } from "./state.js";
-import { hideTerms, showTerms, spelledOut } from "./terms.js";
+import { learn, showStart } from "./start.js";
+import { another, asking, go, onChange, sameSearch, state } from "./state.js";
+import { hideTerms, showTerms } from "./terms.js";
 
 const TOP_K = 10;
 const MOST = 1000; // results that the server ranks
 const BASELINE = 100; // ranks that a steered result is compared with
 const LOOK = 2000; // milliseconds between looks for what a build adds
-const FEEDBACK = 3; // first results that feedback takes for relevant
+const PAUSE = 250; // milliseconds without a key after which all vocabularies are searched
 
 let vocabularies = [];
 let running = new AbortController();
-let fed = new Set(state.relevant.length ? state.added.keys() : []); // what feedback has added
+let shownLists = [];
+let pause = 0;
+let typing = false; // the change of the state comes from a key
+let typed = false; // the last step of the history is a query that is being typed
 
 onChange(show);
+onProblem(complain);
 
 function show(before) {
+  const fromKey = typing;
+  typing = false;
+  if (!fromKey) typed = false;
   // Somebody may have begun to type before the page was ready.
-  if (before !== null || state.query) byId("query").value = state.query;
+  if (!fromKey && (before !== null || state.query)) byId("query").value = state.query;
   for (const radio of byId("search").elements["in"]) radio.checked = radio.value === state.mode;
   if (before === null || !sameSearch(before, state)) {
-    search();
+    if (fromKey) searchTyped();
+    else search();
     if (before !== null && before.page !== state.page) scrollTo(0, 0);
   } else {
     showMarked();
+    showOpen(shownLists, running.signal).catch((error) => complain(error, search));
   }
   if (before === null || before.concept !== state.concept) showConcept();
   else if (state.concept !== null) fillSteering();
@@ -51,19 +63,46 @@ function say(text) {
 
 // ---- searching
 
-async function search() {
+/** Give up what is under way: only the last search is shown. */
+function begin() {
+  clearTimeout(pause);
   running.abort();
   running = new AbortController();
-  const { signal } = running;
   byId("problem").hidden = true;
   byId("meant").hidden = true;
   const about = state.query || (state.like === null ? "" : `like ${state.like}`);
   document.title = about ? `${about} – lexicept` : "lexicept";
+  showStart();
+  return running.signal;
+}
+
+/** Search words at once, and everything when the typing pauses. */
+async function searchTyped() {
+  const signal = begin();
+  if (!asking()) {
+    search();
+    return;
+  }
+  pause = setTimeout(search, PAUSE);
+  busy(true);
+  if (!vocabularies.includes("words") || !["both", "words"].includes(state.mode)) return;
+  try {
+    const list = await findList("words", signal, false);
+    shownLists = [list];
+    if (list.results.length) render(() => showLists(shownLists, false, { terms: [], text: "" }));
+  } catch (error) {
+    // What is typed so far may be no query yet: the search after the pause says so.
+    if (!(error instanceof Refused) && error.name !== "AbortError") throw error;
+  }
+}
+
+async function search() {
+  const signal = begin();
   if (!asking()) {
     hideTerms();
     clear();
-    byId("status").classList.remove("weak");
-    say("Type a query. Every result shows the words and concepts that matched.");
+    showFilters({});
+    say("");
     return;
   }
   say("Searching…");
@@ -73,20 +112,24 @@ async function search() {
   try {
     const [terms, ...found] = await Promise.all([
       ask("/query", asked(lists.length > 1 ? null : lists[0], false), signal),
-      ...lists.map((vocabulary) => findList(vocabulary, signal)),
+      ...lists.map((vocabulary) => findList(vocabulary, signal, true)),
     ]);
-    const focused = document.activeElement?.dataset?.focus;
-    showTerms(terms.terms, terms.text);
-    byId("stop-words").hidden = !terms.stop_words.length;
-    byId("stop-words").textContent = `Not searched as words: ${terms.stop_words.join(", ")}`;
-    if (state.concept !== null) fillSteering();
-    showLists(found, compare);
-    showFilters(found[0].facets);
+    shownLists = found;
+    render(() => {
+      showTerms(terms.terms, terms.text);
+      byId("stop-words").hidden = !terms.stop_words.length;
+      byId("stop-words").textContent = `Not searched as words: ${terms.stop_words.join(", ")}`;
+      if (state.concept !== null) fillSteering();
+      showLists(found, compare, terms);
+      showFilters(found[0].facets);
+    });
+    for (const one of [byId("results"), byId("status")]) one.classList.toggle("weak", found.some(({ weak }) => weak));
+    showPages(Math.max(...found.map(({ total }) => total)));
+    byId("feedback").hidden = compare || found[0].results.length < 3 || !state.query.trim();
     showMeant(found[0].meant);
     busy(false);
-    if (focused) document.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
-    say(outcome(found, compare));
-    await explainAll(found, signal);
+    say(outcome(found, compare, terms.text));
+    await showOpen(found, signal);
   } catch (error) {
     if (error.name !== "AbortError") {
       hideTerms();
@@ -96,85 +139,75 @@ async function search() {
   }
 }
 
+/** Show something new, and keep the focus where it was. */
+function render(change) {
+  const focused = document.activeElement?.dataset?.focus;
+  change();
+  if (focused) document.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+}
+
 /** Whether the results that are shown are those of an earlier search. */
 function busy(yes) {
   byId("results").setAttribute("aria-busy", yes);
 }
 
 function clear() {
+  shownLists = [];
   byId("results").replaceChildren();
+  for (const one of [byId("results"), byId("status")]) one.classList.remove("weak");
   busy(false);
-  byId("pages").hidden = true;
-  byId("feedback").hidden = true;
+  for (const name of ["pages", "feedback", "why-all", "colours"]) byId(name).hidden = true;
 }
 
-async function findList(vocabulary, signal) {
-  const wanted = [["top_k", TOP_K], ["offset", TOP_K * (state.page - 1)], ["count", "true"], ...faceting()];
+async function findList(vocabulary, signal, whole) {
+  const counting = whole ? [["count", "true"], ...faceting()] : [];
+  const wanted = [["top_k", TOP_K], ["offset", TOP_K * (state.page - 1)], ["matches", "true"], ...counting];
   const [now, before] = await Promise.all([
     ask("/search", [...asked(vocabulary), ...filtering(), ...wanted], signal),
     state.steer.size
       ? ask("/search", [...asked(vocabulary, false), ...filtering(), ["top_k", BASELINE]], signal)
       : null,
   ]);
-  const ranks = before && new Map(before.results.map((result) => [result.id, result.rank]));
+  const ranks = before && { ranks: new Map(before.results.map((result) => [result.id, result.rank])), most: BASELINE };
   const { results, weak, note, total, facets } = now;
   return { vocabulary, results, ranks, weak, note, total, facets, meant: now.did_you_mean };
 }
 
-/** How many results there are, and which of them are shown. */
+// ---- what is said about a search
+
+/** How many documents there are, and which of them are shown. */
 function counted({ results, total }) {
-  if (total <= results.length) return count(total, "result");
-  const first = results.length ? results[0].rank : 0;
-  return `${first} to ${first + results.length - 1} of ${count(total, "result")}`;
+  const all = count(total, "document");
+  if (total <= results.length || !results.length || results[0].rank === 1) return all;
+  return `${results[0].rank} to ${results[0].rank + results.length - 1} of ${all}`;
 }
 
-function outcome(found, compare) {
-  const named = found.map((list) => (compare ? `${counted(list)} by ${list.vocabulary}` : counted(list)));
-  const notes = found.flatMap(({ note }) => (note ? ` ${note[0].toUpperCase()}${note.slice(1)}.` : []));
-  if (found.every(({ total }) => !total)) {
-    const filtered = filtering().length ? " and passes the filters" : "";
-    if (state.steer.size) return `No results: no document shares what is left of the query${filtered}. Undo some steering.`;
-    if (notes.length) return `No results.${notes.join("")}`;
-    return `No results: no document shares a word or a concept with this query${filtered}.`;
-  }
+function outcome(found, compare, text) {
+  const notes = found.flatMap(({ note }) => (note ? [`${note[0].toUpperCase()}${note.slice(1)}.`] : []));
+  if (found.every(({ total }) => !total)) return nothing(notes, text);
+  const named = found.map((list) => (compare ? `${counted(list)} by ${list.vocabulary}` : counted(list))).join(", ");
+  const [first] = notes;
+  if (found.some(({ weak }) => weak)) return `${first ?? "Nothing matches well."} The nearest of ${named}:`;
   const moved = found.flatMap(({ results, ranks }) =>
-    ranks ? results.filter(({ id, rank }) => ranks.get(id) !== rank) : [],
+    ranks ? results.filter(({ id, rank }) => ranks.ranks.get(id) !== rank) : [],
   );
   const steered = state.steer.size ? `; steering moved ${moved.length || "none"} of them` : "";
-  const counts = `${named.join(", ")}${steered}.`;
-  return found.some(({ weak }) => weak) ? `${notes.join("").trim()} ${counts}` : `${counts}${notes.join("")}`;
+  return [`${named}${steered}.`, ...notes].join(" ");
+}
+
+/** Why nothing is found, for a query whose words are a text. */
+function nothing([note], text) {
+  if (state.steer.size) return "No document has what steering left of the query.";
+  if (!text.trim() && state.like === null && !state.added.size) return "No document meets the conditions.";
+  const shared = { both: "a word or a concept", compare: "a word or a concept", words: "a word", concepts: "a concept" };
+  return note ?? `No document has ${shared[state.mode]} of this query.`;
 }
 
 function showMeant(meant) {
   byId("meant").hidden = !meant;
   const [button] = byId("meant").children;
   button.textContent = meant;
-  button.onclick = () => go({ query: meant, steer: new Map(), added: new Map(), relevant: [] });
-}
-
-// ---- results
-
-function showLists(found, compare) {
-  const results = byId("results");
-  results.classList.toggle("compare", compare);
-  for (const one of [results, byId("status")]) one.classList.toggle("weak", found.some(({ weak }) => weak));
-  results.replaceChildren(
-    ...found.map((list) => {
-      const title = compare ? `By ${list.vocabulary}` : "Results";
-      list.cards = list.results.map((result) => card(result, list.ranks));
-      return make(
-        "section",
-        { class: "list", "aria-label": title },
-        make("h2", { class: compare ? "" : "sr" }, title),
-        list.results.length
-          ? make("ol", { role: "list" }, ...list.cards)
-          : make("p", { class: "dim" }, "No results."),
-      );
-    }),
-  );
-  showPages(Math.max(...found.map(({ total }) => total)));
-  byId("feedback").hidden = compare || !found[0].results.length || !state.query.trim();
-  showMarked();
+  button.onclick = () => go(another(meant));
 }
 
 function showPages(total) {
@@ -188,207 +221,39 @@ function showPages(total) {
   }
 }
 
-function card(result, ranks) {
-  const facts = make(
-    "p",
-    { class: "facts number" },
-    make("span", {}, `#${result.rank}`),
-    make("span", {}, `score ${result.score.toFixed(3)}`),
-    place(result),
-    ...fieldsOf(chosenFields(result)),
-  );
-  const move = ranks && moved(result, ranks);
-  if (move) facts.append(move);
-  const open = action(result.title || result.id, () => go({ document: result.id }), {
-    class: "open",
-    "aria-haspopup": "dialog",
-    "data-focus": `document-${result.id}`,
-  });
-  const mark = action("More like this", () => toggle(result.id), {
-    class: "plain mark",
-    "aria-pressed": "false",
-    "data-id": result.id,
-    "data-focus": `mark-${result.id}`,
-    title: "Relevant: add its largest words and concepts to the query",
-  });
-  return make(
-    "li",
-    { class: "result" },
-    make("h3", {}, open),
-    facts,
-    make("p", { class: "excerpt" }, result.excerpt),
-    make("div", { class: "why" }),
-    mark,
-  );
+// ---- the form
+
+function type() {
+  const query = byId("query").value.trim();
+  if (query === state.query) return;
+  typing = true;
+  const step = !typed;
+  typed = true;
+  go(another(query), step);
 }
 
-/** Where a result was before steering. */
-function moved(result, ranks) {
-  const before = ranks.get(result.id);
-  if (before === result.rank) return null;
-  const [sign, text] =
-    before === undefined
-      ? ["▲", `from below ${BASELINE}`]
-      : [before > result.rank ? "▲" : "▼", `from ${before}`];
-  return make(
-    "span",
-    { class: "moved" },
-    make("span", { "aria-hidden": "true" }, `${sign} `),
-    make("span", { class: "sr" }, sign === "▲" ? "up " : "down "),
-    text,
-  );
-}
-
-/** One after the other, the best first: each may run a model. */
-async function explainAll(found, signal) {
-  for (let place = 0; place < TOP_K; place += 1) {
-    for (const { vocabulary, results, cards } of found) {
-      if (place >= results.length) continue;
-      const parameters = [...asked(vocabulary), ["document_id", results[place].passage ?? results[place].id]];
-      try {
-        explain(cards[place], await ask("/explain", parameters, signal));
-      } catch (error) {
-        if (!(error instanceof Refused)) throw error;
-        // Such as a document that was deleted meanwhile: the other results stand.
-        const reason = make("p", { class: "dim" }, `Not explained: ${error.message}`);
-        cards[place].querySelector(".why").replaceChildren(reason);
-      }
-    }
-  }
-}
-
-// ---- relevance feedback
-
-/** Show which results are marked as relevant. */
-function showMarked() {
-  for (const button of document.querySelectorAll(".mark")) {
-    const marked = state.relevant.includes(button.dataset.id);
-    button.setAttribute("aria-pressed", marked);
-    button.textContent = marked ? "✓ Relevant" : "More like this";
-  }
-}
-
-function toggle(id) {
-  const marked = state.relevant.includes(id);
-  feed(marked ? state.relevant.filter((one) => one !== id) : [...state.relevant, id]);
-}
-
-/** Search again with what documents add to the query; null takes the first results. */
-async function feed(relevant) {
-  const kept = [...state.added].filter(([name]) => !fed.has(name));
-  if (relevant !== null && !relevant.length) {
-    fed = new Set();
-    go({ relevant, added: new Map(kept) });
-    return;
-  }
-  const vocabulary = ["words", "concepts"].includes(state.mode) ? [["vocabulary", state.mode]] : [];
-  const like = state.like === null ? [] : [["like", state.like]];
-  const documents = relevant === null ? [["top_k", FEEDBACK], ...filtering()] : relevant.map((id) => ["document_id", id]);
-  try {
-    const { terms } = await ask("/feedback", [["query", state.query], ...like, ...vocabulary, ...documents]);
-    for (const term of terms) spelledOut.set(`${term.vocabulary}:${term.dimension}`, term.term);
-    const found = terms.map((term) => [`${term.vocabulary}:${term.dimension}`, term.weight]);
-    const added = new Map([...found, ...kept]);
-    fed = new Set(found.map(([name]) => name));
-    kept.forEach(([name]) => fed.delete(name));
-    go({ relevant: relevant ?? [], added });
-  } catch (error) {
-    complain(error, () => feed(relevant));
-  }
-}
-
-// ---- forms
-
+byId("query").addEventListener("input", (event) => {
+  if (!event.isComposing) type();
+});
+byId("query").addEventListener("compositionend", type);
 byId("search").addEventListener("submit", (event) => {
   event.preventDefault();
   const query = byId("query").value.trim();
-  // Another query is made of other concepts.
-  if (query !== state.query) go({ query, like: null, steer: new Map(), added: new Map(), relevant: [] });
+  typed = false;
+  if (query !== state.query) go(another(query));
   else search();
 });
 for (const radio of byId("search").elements["in"]) {
   radio.addEventListener("change", () => go({ mode: radio.value }));
 }
-byId("feedback").querySelector("button").addEventListener("click", () => feed(null));
 closing(byId("concept"), { concept: null });
 closing(byId("document"), { document: null });
-byId("finder").querySelector("form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  findConcepts();
-});
 
-/** A concept's frequency, the detection score of its name, and its words, in one line. */
-function aboutConcept({ documents, detection, words }) {
-  const tested = detection === null ? [] : [`detection ${detection.toFixed(2)}`];
-  return [count(documents, indexed.unit), ...tested, words.join(", ")].join(" · ");
-}
-
-/** List the concepts that have a text in their name or words; all without a text. */
-async function findConcepts() {
-  const [status, list] = [byId("finder").querySelector("[role=status]"), byId("finder").querySelector("ul")];
-  try {
-    const search = byId("label").value;
-    const found = await ask("/concepts", [["search", search], ["top_k", 40]]);
-    if (search !== byId("label").value) return; // a later one is under way
-    status.textContent = found.total
-      ? count(found.total, "concept") + (found.total > found.concepts.length ? ", the first:" : ":")
-      : "No concept has this text in its name or words.";
-    list.replaceChildren(
-      ...found.concepts.map((one) =>
-        make(
-          "li",
-          {},
-          opening(one.number, one.name, `found-${one.number}`),
-          " ",
-          adding(one.number, "found"),
-          make("span", { class: "fired" }, aboutConcept(one)),
-        ),
-      ),
-    );
-  } catch (error) {
-    status.textContent = error.message;
-    list.replaceChildren();
-  }
-}
-
-byId("own").addEventListener("submit", (event) => {
-  event.preventDefault();
-  readOwn();
-});
-
-/** Show the concepts that are active on each word of a text of the reader's own. */
-async function readOwn() {
-  const [status, shown] = [byId("own").querySelector("[role=status]"), byId("own").querySelector(".heat")];
-  const own = byId("own-text").value.trim();
-  shown.replaceChildren();
-  status.textContent = "";
-  if (!own) return;
-  try {
-    const { text, tokens } = await ask("/activations", [["text", own]]);
-    const letters = Array.from(text); // by code points, as spans count
-    const most = Math.max(...tokens.map(({ activations: [first] }) => first?.activation ?? 0));
-    let end = 0;
-    for (const token of tokens) {
-      shown.append(letters.slice(end, token.start).join(""));
-      const word = letters.slice(token.start, token.end).join("");
-      const [first] = token.activations;
-      const heat = first && opening(first.number, word, `own-${token.start}`, "token");
-      if (heat) {
-        heat.title = token.activations.map((one) => `${one.label} ${one.activation.toFixed(2)}`).join("\n");
-        heat.style.setProperty("--heat", `${Math.round((80 * first.activation) / most)}%`);
-      }
-      shown.append(heat ?? word);
-      end = token.end;
-    }
-    status.textContent = "Darker words are more active; each opens its largest concept.";
-  } catch (error) {
-    status.textContent = error.message;
-  }
-}
+// ---- the beginning
 
 async function start() {
   try {
-    await learn();
+    await know();
   } catch (error) {
     complain(error, start);
     return;
@@ -396,23 +261,14 @@ async function start() {
   show(null);
 }
 
-/** Show what the index has. */
-async function learn() {
-  const health = await ask("/health", []);
-  vocabularies = health.vocabularies.map(({ name }) => name);
-  indexed.unit = health.unit.slice(0, -1);
-  indexed.prefix = health.url_prefix;
-  const sizes = health.vocabularies.map(({ name, size }) => count(size, name.slice(0, -1)));
-  if (health.missing.length) sizes.push(`${health.missing.join(" and ")} follow`);
-  byId("collection").textContent = [count(health.documents, "document"), ...sizes].join(" · ");
-  await loadFields();
+/** Learn what the index has, and look again where a build adds to it. */
+async function know() {
+  const learned = await learn();
+  vocabularies = learned.vocabularies;
   const both = vocabularies.includes("words") && vocabularies.includes("concepts");
   byId("modes").hidden = !both;
-  byId("about").hidden = !vocabularies.includes("concepts");
-  byId("finder").hidden = !vocabularies.includes("concepts");
   if (!both) state.mode = "both";
-  if (vocabularies.includes("concepts")) findConcepts(); // to browse, without a search
-  if (health.missing.length) setTimeout(follow, LOOK);
+  if (learned.missing.length) setTimeout(follow, LOOK);
 }
 
 /** Show what a build has added since, and search it. */
@@ -420,7 +276,7 @@ async function follow() {
   try {
     const { missing } = await ask("/health", []);
     if (missing.length) setTimeout(follow, LOOK);
-    else await learn().then(() => show(null));
+    else await know().then(() => show(null));
   } catch {
     setTimeout(follow, LOOK); // the server may be back later
   }

@@ -27,7 +27,7 @@ function readAddress() {
   const page = parameters.get("page") ?? "";
   const values = parameters.getAll("is").map((text) => [text.slice(0, text.lastIndexOf("=")), text.slice(text.lastIndexOf("=") + 1)]);
   return {
-    query: parameters.get("q") ?? "",
+    query: parameters.get("query") ?? parameters.get("q") ?? "", // q in older addresses
     mode: MODES.includes(mode) ? mode : "both",
     page: /^\d{1,3}$/.test(page) ? Math.max(Number(page), 1) : 1,
     filter: parameters.get("filter") ?? "",
@@ -38,6 +38,8 @@ function readAddress() {
     like: parameters.get("like"),
     concept: /^\d{1,9}$/.test(concept) ? Number(concept) : null,
     document: parameters.get("document"),
+    explainAll: parameters.get("explain") === "all",
+    explained: parameters.getAll("explained"), // ids of results
   };
 }
 
@@ -51,7 +53,7 @@ function decoded(text) {
 
 function address(one) {
   const parameters = new URLSearchParams();
-  if (one.query) parameters.set("q", one.query);
+  if (one.query) parameters.set("query", one.query);
   if (one.mode !== "both") parameters.set("in", one.mode);
   if (one.page > 1) parameters.set("page", one.page);
   if (one.filter) parameters.set("filter", one.filter);
@@ -60,25 +62,40 @@ function address(one) {
   for (const [name, weight] of one.added) parameters.append("add", `${name}:${weight}`);
   for (const id of one.relevant) parameters.append("relevant", id);
   if (one.like !== null) parameters.set("like", one.like);
+  if (one.explainAll) parameters.set("explain", "all");
+  for (const id of one.explained) parameters.append("explained", id);
   if (one.concept !== null) parameters.set("concept", one.concept);
   if (one.document !== null) parameters.set("document", one.document);
   const text = parameters.toString();
   return text ? `/?${text}` : "/";
 }
 
-const searched = (one) => address({ ...one, concept: null, document: null, relevant: [] });
+const unsearched = { concept: null, document: null, relevant: [], explainAll: false, explained: [] };
+const searched = (one) => address({ ...one, ...unsearched });
 
 /** True if two states are searches for the same. */
 export function sameSearch(one, other) {
   return searched(one) === searched(other);
 }
 
-/** Go to a state: a step of the browser's history. Another search begins at its first page. */
-export function go(changes) {
+/** What another query takes away: it is made of other concepts. */
+export function another(query) {
+  return { query, like: null, steer: new Map(), added: new Map(), relevant: [] };
+}
+
+/** Go to a state: a step of the browser's history, or without a step in place of the last one.
+ * Another search begins at its first page, with closed explanations. */
+export function go(changes, step = true) {
   const before = state;
   state = { ...state, ...changes };
-  if (!("page" in changes) && !sameSearch(before, state)) state.page = 1;
-  if (address(state) !== address(before)) history.pushState(null, "", address(state));
+  if (!sameSearch(before, state)) {
+    if (!("page" in changes)) state.page = 1;
+    state.explained = [];
+  }
+  if (address(state) !== address(before)) {
+    if (step) history.pushState(null, "", address(state));
+    else history.replaceState(null, "", address(state));
+  }
   shown(before);
 }
 

@@ -1,12 +1,11 @@
 // The query: its words and concepts, what was added to it, and their steering.
 
-import { action, bare, byId, count, key, kind, make, meter, named, rounded } from "./common.js";
+import { action, byId, key, kind, make, meter, named, rounded } from "./common.js";
 import { opening } from "./concept.js";
 import { go, state } from "./state.js";
 
 const FEW_TERMS = 12;
 const FEW_ADDED = 8;
-const IN_LINE = 6; // names of the query's terms in the closed line
 
 let shownTerms = [];
 let searchedText = "";
@@ -39,14 +38,7 @@ export function showTerms(found, text) {
   showAdded();
   byId("terms").hidden = !shownTerms.length;
   byId("reset").hidden = !state.steer.size;
-  const steered = state.steer.size ? `${state.steer.size} steered · ` : "";
-  // The user's words come first, and an idea once: a concept named by a word says no more.
-  const asked = (term) => term.vocabulary === "words";
-  const largest = [...few].sort((a, b) => asked(b) - asked(a) || b.weight - a.weight);
-  const ideas = new Map(largest.toReversed().map((term) => [term.idea, bare(term.term, term.dimension)]));
-  const names = new Set([...ideas.values()].toReversed());
-  const first = [...names].slice(0, IN_LINE).join(", ");
-  byId("terms-count").textContent = `${steered}${count(own.length, "part")}: ${first}`;
+  byId("terms-count").textContent = state.steer.size ? ` ${state.steer.size} steered` : ` ${own.length}`;
   const more = byId("more-terms");
   more.hidden = few.length === own.length;
   more.textContent = allTerms ? "Show only the largest" : `Show all ${own.length}`;
