@@ -77,8 +77,8 @@ class DocumentWords:
         among = self.among(query.indices)
         positions, documents, weights = self.of(query.indices[among])
         products = query.data[among][positions] * weights
-        scores: Floats = np.bincount(documents, products, self._lengths.size)
-        return scores
+        sums = np.bincount(documents, products, self._lengths.size)
+        return np.asarray(sums, np.float64)
 
     def weights(self, query: sp.csr_array, document: int) -> Floats:
         """Return the weights of a document in the dimensions of a query [1, V], zeros for other

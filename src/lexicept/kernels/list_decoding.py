@@ -26,6 +26,7 @@ def decode_lists_reference(
     """Decode the lists of dimensions; see ``read_lists``."""
     documents, weights = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
     sizes = np.zeros(len(dimensions), np.int64)
+    in_segment: Integers
     for i, dimension in enumerate(dimensions.tolist()):
         for number, first in enumerate(range(0, postings.offsets.size, segment)):
             if postings.widths[number, dimension] == 0:
@@ -44,7 +45,7 @@ def decode_lists_reference(
 @compiled()
 def decode_lists(segment, postings, dimensions):
     """Compiled version of ``decode_lists_reference``."""
-    most = 0
+    most = np.int64(0)
     for dimension in dimensions:
         most += np.int64(postings.lengths[:, dimension].astype(np.int64).sum())
     documents, weights = np.empty(most, np.int64), np.empty(most, np.float32)
