@@ -750,7 +750,7 @@ def test_the_similarity_is_a_part_of_the_score(page):
 
 
 def test_results_link_to_their_addresses_and_show_the_fields_of_the_filters(browser, path):
-    with serving(path, url_prefix="https://example.org/docs/") as address:
+    with serving(path, document_url="https://example.org/docs/{path}") as address:
         page = browser.new_page()
         page.goto(f"{address}/?q=kilo&filter=number > 11")
         first = ranking(page)[0]
@@ -761,6 +761,21 @@ def test_results_link_to_their_addresses_and_show_the_fields_of_the_filters(brow
         expect(facts).to_contain_text("number: ")
         expect(facts).not_to_contain_text("part: ")
         page.close()
+
+
+@pytest.mark.parametrize(
+    ("document", "passage", "address"),
+    [
+        ("guide/index.md", None, "https://a.b/guide/"),
+        ("README.md", "README.md#try-it", "https://a.b/#try-it"),
+        ("a b/x.y.html", "a b/x.y.html#ä", "https://a.b/a%20b/x.y#%C3%A4"),
+        ("notes#1.txt", None, "https://a.b/notes%231"),
+        ("plain", None, "https://a.b/plain"),
+    ],
+)
+def test_addresses_by_a_template(page, document, passage, address):
+    call = "async (given) => (await import('/document.js')).filled(...given)"
+    assert page.evaluate(call, ["https://a.b/{path_without_suffix}", document, passage]) == address
 
 
 def test_the_keyboard_is_enough(page):

@@ -220,9 +220,12 @@ def test_stop_words_and_punctuation_get_no_spans(index):
     assert spans(index, "the kilo `", sources) == [{"start": 4, "end": 8, "share": 0.3}]
 
 
-def test_a_prefix_of_links_is_an_address(path):
-    with pytest.raises(InputError, match="url_prefix starts with http"):
-        create_app(path, url_prefix="javascript:alert(1)")
+@pytest.mark.parametrize(
+    "template", ["javascript:{path}", "https://example.org/", "https://example.org/{id}", "{path}"]
+)
+def test_a_template_of_links_is_an_address(path, template):
+    with pytest.raises(InputError, match=r"document_url must be like https://…/\{path\} or"):
+        create_app(path, document_url=template)
 
 
 def test_hostile_text_is_json_text(client):
@@ -312,7 +315,7 @@ def test_concepts_that_were_never_described(tmp_path):
 def test_health(client, words_only):
     health = get(client, "/health")
     assert (health["status"], health["documents"]) == ("ok", len(DOCUMENTS))
-    assert (health["unit"], health["url_prefix"]) == ("documents", None)
+    assert (health["unit"], health["document_url"]) == ("documents", None)
     assert datetime.fromisoformat(health["changed"]) <= datetime.now(UTC)
     assert health["vocabularies"][1] == {"name": "concepts", "size": 64}
     assert [v["name"] for v in get(words_only, "/health")["vocabularies"]] == ["words"]
@@ -713,3 +716,11 @@ def test_a_search_s_parameters_are_read_as_fastapi_reads_them(client, path, give
     with TestClient(app, base_url=BASE) as usual:
         ours, theirs = (caller.get("/search", params=given) for caller in (client, usual))
     assert (ours.status_code, ours.json()) == (theirs.status_code, theirs.json())
+
+
+def test_a_query_as_the_request_of_an_engine(client):
+    body = get(client, "/query_body", query="kilo", engine="opensearch", top_k=3)
+    assert body["size"] == 3
+    assert "neural_sparse" in body["query"]["bool"]["must"][0]
+    refused = client.get("/query_body", params={"query": "kilo", "engine": "lucene"})
+    assert refused.status_code == 422

@@ -34,7 +34,7 @@ def serve(
     workers: Count = 1,
     query_cache_mb: Whole = 32,
     api_key_file: str | os.PathLike[str] | None = None,
-    url_prefix: str | None = None,
+    document_url: str | None = None,
     include: Sequence[str] = (),
 ) -> None:
     """Serve a page to search, explain and steer, and an HTTP API, until interrupted.
@@ -51,25 +51,26 @@ def serve(
         workers: processes behind the port.
         query_cache_mb: memory of each worker for queries that the model encoded, in MB; 0 for none.
         api_key_file: a file with the API key, a single line; by default no key is required.
-        url_prefix: the address before a document's id, which the page then links to, as in
-            ``https://example.org/docs/``; a document's field ``url`` comes before it.
+        document_url: a template of the addresses that the page links to:
+            ``https://example.org/docs/{path}`` for ids as they are, ``{path_without_suffix}`` for
+            ``guide/`` of ``guide/index.md``; a document's field ``url`` comes before it.
         include: patterns of further files of a folder to read, see ``lexicept.build``.
 
     Raises:
-        InputError: an unusable address or ``url_prefix``, a number out of range, no
+        InputError: an unusable address or ``document_url``, a number out of range, no
             key in the file, or a folder that can't be indexed.
         IndexFormatError: no index, or a damaged index.
     """
     import uvicorn
 
     from lexicept.server.access import read_key
-    from lexicept.server.app import ServerSettings, checked_prefix
+    from lexicept.server.app import ServerSettings, checked_template
     from lexicept.server.connections import Connection
 
     check_free(host, port)
     if api_key_file is not None:
         read_key(api_key_file)
-    checked_prefix(url_prefix)
+    checked_template(document_url)
     with ExitStack() as stack:
         given = Path(index) if isinstance(index, str | os.PathLike) else None
         if given and is_folder_of_files(given) and not is_index(given):
@@ -83,7 +84,7 @@ def serve(
             host,
             query_cache_mb,
             None if api_key_file is None else os.path.abspath(api_key_file),
-            url_prefix,
+            document_url,
         ).to_environment()
         del reader  # each worker opens the index itself
         if "OMP_NUM_THREADS" not in os.environ:

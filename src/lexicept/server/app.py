@@ -7,6 +7,7 @@ Malformed requests get status 422, unknown documents and concepts 404, requests 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -42,6 +43,9 @@ NO_KEY: dict[int | str, dict[str, Any]] = {
 }
 
 
+SITE_PATH = "path_without_suffix"
+
+
 @dataclass(frozen=True)
 class ServerSettings:
     """Settings of a server; each is also an environment variable, such as
@@ -55,8 +59,8 @@ class ServerSettings:
     """Memory for queries that the model encoded, in MB; 0 for none."""
     api_key_file: str | None = None
     """A file with the API key; by default no key is required."""
-    url_prefix: str | None = None
-    """The address before a document's id, for links of the page."""
+    document_url: str | None = None
+    """A template of documents' addresses, for links of the page."""
 
     def to_environment(self) -> dict[str, str]:
         """Return environment variables, for workers."""
@@ -101,7 +105,7 @@ def create_app(
     host: str = LOOPBACK[0],
     *,
     api_key: str | None = None,
-    url_prefix: str | None = None,
+    document_url: str | None = None,
     **reader_options: Any,
 ) -> FastAPI:
     """Return the application for an index.
@@ -111,7 +115,7 @@ def create_app(
         host: the server's address. On a loopback address only requests to loopback names are
             answered: no foreign page can reach the server under a name of its own.
         api_key: the key in every request, also for the page; None: no key.
-        url_prefix: the address before a document's id, for links of the page; None: no links.
+        document_url: a template of documents' addresses, see ``checked_template``; None: no links.
         reader_options: arguments of ``Reader``, whose errors are raised.
     """
     metrics = Metrics()
@@ -135,7 +139,7 @@ def create_app(
     )
     app.state.reader = reader
     app.state.metrics = metrics
-    app.state.url_prefix = checked_prefix(url_prefix)
+    app.state.document_url = checked_template(document_url)
     # The last one added is the outermost.
     if api_key is not None:
         app.add_middleware(KeyRequired, key=api_key)
@@ -153,11 +157,17 @@ def create_app(
     return app
 
 
-def checked_prefix(prefix: str | None) -> str | None:
-    """Return a prefix of addresses. Raises InputError unless it starts with http:// or https://."""
-    if prefix is not None and not prefix.startswith(("http://", "https://")):
-        raise InputError(f"url_prefix starts with http:// or https://, not {prefix!r:.40}")
-    return prefix
+def checked_template(template: str | None) -> str | None:
+    """Return a template of documents' addresses, with ``{path}``, the id, or
+    ``{path_without_suffix}``, the id as sites show files: without ``.md``, ``index`` and
+    ``README``. Raises InputError for another template."""
+    if template is None:
+        return None
+    names = re.findall(r"{(.*?)}", template)
+    if not template.startswith(("http://", "https://")) or names not in (["path"], [SITE_PATH]):
+        form = f"https://…/{{path}} or https://…/{{{SITE_PATH}}}"
+        raise InputError(f"document_url must be like {form}, not {template!r:.80}")
+    return template
 
 
 def is_loopback(host: str) -> bool:

@@ -101,6 +101,16 @@ class ExplainParameters(QueryParameters):
     document_id: str = Field(description="As the index knows it.")
 
 
+class BodyParameters(QueryParameters):
+    """Parameters of a request to another engine."""
+
+    engine: Literal["opensearch", "elasticsearch", "qdrant"] = Field(
+        description="The engine that holds an export of the index."
+    )
+    top_k: TopK = 10
+    filter: str | None = Field(None, max_length=MAX_QUERY, description="As in a search.")
+
+
 class FeedbackParameters(QueryParameters):
     """Parameters of relevance feedback."""
 

@@ -23,6 +23,7 @@ from lexicept.corpora import Document
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError, check_known
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources
+from lexicept.exports.requests import query_body
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import added_terms, like, with_feedback
 from lexicept.index.manifest import manifest_identity
@@ -36,6 +37,7 @@ from lexicept.server.excerpts import NOT_FINITE, cards_with_matches, title_queri
 from lexicept.server.metrics import Metrics
 from lexicept.server.questions import (
     MAX_QUERY,
+    BodyParameters,
     ExplainParameters,
     FeedbackParameters,
     QueryParameters,
@@ -199,6 +201,17 @@ async def query_terms(
     return as_json({**texts, "terms": terms})
 
 
+@router.get("/query_body", responses=BUSY)
+async def body_of_query(
+    reader: TheReader, index: TheIndex, question: Annotated[BodyParameters, Query()]
+) -> Response:
+    """Return a query as the body of a request to an engine that holds an export of the index."""
+    expression = None if question.filter is None else parse_filter(question.filter)
+    query = replace(parsed(index, question), filter=expression)
+    body = await reader.run(lambda: query_body(index, query, question.engine, question.top_k))
+    return as_json(body)
+
+
 @router.get("/explain", response_model=schema.ScoreExplanation, responses=BUSY)
 async def explain(
     reader: TheReader, index: TheIndex, question: Annotated[ExplainParameters, Query()]
@@ -317,7 +330,7 @@ async def examples(reader: TheReader, index: TheIndex) -> Response:
 @router.get("/health")
 async def health(request: Request, reader: TheReader) -> schema.Health:
     """Return the server's version, the size of the index, and the state."""
-    prefix: str | None = request.app.state.url_prefix
+    template: str | None = request.app.state.document_url
     index = reader.served.index
     manifest = manifest_identity(index.path)
     return schema.Health(
@@ -328,7 +341,7 @@ async def health(request: Request, reader: TheReader) -> schema.Health:
         changed=manifest and datetime.fromtimestamp(manifest[1] // 10**9, UTC),
         documents=index.num_documents,
         unit=index.unit,
-        url_prefix=prefix,
+        document_url=template,
         vocabularies=[schema.VocabularySize(name=v.name, size=v.size) for v in index.vocabularies],
         missing=index.missing,
     )

@@ -34,7 +34,7 @@ class Health(BaseModel):
     changed: datetime | None = Field(description="When the index was written; null if it is gone.")
     documents: int
     unit: str = Field(description="What concepts count: documents, or passages of documents.")
-    url_prefix: str | None = Field(description="The address before a document's id, for links.")
+    document_url: str | None = Field(description="Template of documents' addresses, for links.")
     vocabularies: list[VocabularySize]
     missing: list[str] = Field(description="Vocabularies that follow when the build ends.")
 

@@ -2,7 +2,7 @@
 // queries are only ever put in as text: no string becomes markup.
 
 /** What the index counts, documents or passages of documents, and what precedes an id in an address. */
-export const indexed = { unit: "document", prefix: null };
+export const indexed = { unit: "document", documentUrl: null };
 
 export const byId = (id) => document.getElementById(id);
 export const key = (part) => `${part.vocabulary}:${part.dimension}`;

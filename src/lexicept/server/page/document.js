@@ -48,12 +48,20 @@ function described(one) {
   ];
 }
 
-/** A document's id, as a link if the document has an address: its field url, or the server's prefix
- * before the id. */
+/** The address of a document by the server's template; the suffix of a file goes with index and
+ * README, which sites show at their folder. */
+export function filled(template, id, passage) {
+  const path = encodeURI(id).replaceAll("#", "%23").replaceAll("?", "%3F");
+  const bare = path.replace(/\.[^./]*$/, "").replace(/(^|\/)(index|readme)$/i, "$1");
+  const anchor = passage?.startsWith(`${id}#`) ? encodeURI(passage.slice(id.length)) : "";
+  return template.replace("{path}", path).replace("{path_without_suffix}", bare) + anchor;
+}
+
+/** A document's id, as a link if the document has an address: its field url, or the server's. */
 export function place({ id, passage, fields }) {
   const own = typeof fields?.url === "string" && /^https?:\/\//.test(fields.url) ? fields.url : "";
-  const path = (passage ?? id).split("#").map((part) => encodeURI(part)).join("#");
-  const address = own || (indexed.prefix ? indexed.prefix + path : "");
+  const template = indexed.documentUrl;
+  const address = own || (template ? filled(template, id, passage) : "");
   return address ? make("a", { href: address }, id) : make("span", {}, id);
 }
 

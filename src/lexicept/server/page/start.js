@@ -13,7 +13,7 @@ export async function learn() {
   const health = await ask("/health", []);
   const vocabularies = health.vocabularies.map(({ name }) => name);
   indexed.unit = health.unit.slice(0, -1);
-  indexed.prefix = health.url_prefix;
+  indexed.documentUrl = health.document_url;
   const read = health.changed ? `, read on ${dated(health.changed)}` : "";
   const follow = health.missing.length ? ` ${health.missing.join(" and ")} follow.` : "";
   byId("collection").textContent = `${count(health.documents, "document")}${read}.${follow}`;
