@@ -29,7 +29,6 @@ from lexicept.engines.inverted import SHARES, PostingsWriter
 from lexicept.engines.mask import EVERYTHING
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.compiled import num_processors
-from lexicept.kernels.list_decoding import read_lists
 from lexicept.kernels.posting_lists import (
     MARGIN,
     SEGMENT,
@@ -298,10 +297,30 @@ class ExactEngine(PostingsEngine):
         return dimension, document_numbers, np.concatenate(weights) * self.scales[dimension]
 
     def posting_lists(self, dimensions: Integers) -> PostingLists:
-        lists = PostingLists(*read_lists(SEGMENT, self.lists, dimensions))
-        if lists.documents.max(initial=-1) >= self.num_documents:
-            raise IndexFormatError(DAMAGED)
-        return lists
+        documents: list[Integers] = [np.empty(0, np.int64)]
+        weights: list[Floats] = [np.empty(0, np.float32)]
+        for dimension in dimensions.tolist():
+            for number, count in enumerate(self._counts.tolist()):
+                of_list, values = self._list(number, dimension, count)
+                having = values.nonzero()[0]  # fillers have weight 0
+                documents.append(of_list[having] + number * SEGMENT)
+                weights.append(values[having] * self.scales[dimension])
+                if having.size and documents[-1][-1] >= number * SEGMENT + count:
+                    raise IndexFormatError(DAMAGED)
+        sizes = np.array([list_.size for list_ in weights[1:]], np.int64)
+        by_dimension = sizes.reshape(len(dimensions), self.num_segments).sum(axis=1)
+        return PostingLists(np.concatenate(documents), np.concatenate(weights), by_dimension)
+
+    def _list(self, number: int, dimension: int, count: int) -> tuple[Integers, Floats]:
+        """Return the entries of a dimension in a segment of ``count`` documents."""
+        cell, lists = (number, dimension), self.lists
+        start, length, width = (
+            int(each[cell]) for each in (lists.starts, lists.lengths, lists.widths)
+        )
+        if width == 0:
+            return np.arange(count), lists.table[start : start + count]
+        gaps, widths = lists.gaps[lists.gap_starts[cell] :], np.array([width], np.uint8)
+        return unpack(gaps, np.array([length]), widths), lists.weights[start : start + length]
 
     def segment(self, number: int) -> sp.csr_array:
         columns, documents, weights = self._segment_postings(number, slice(None))

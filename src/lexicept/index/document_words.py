@@ -77,8 +77,7 @@ class DocumentWords:
         among = self.among(query.indices)
         positions, documents, weights = self.of(query.indices[among])
         products = query.data[among][positions] * weights
-        sums = np.bincount(documents, products, self._lengths.size)
-        return np.asarray(sums, np.float64)
+        return np.bincount(documents, products, self._lengths.size).astype(np.float64, copy=False)
 
     def weights(self, query: sp.csr_array, document: int) -> Floats:
         """Return the weights of a document in the dimensions of a query [1, V], zeros for other

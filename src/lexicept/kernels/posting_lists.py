@@ -259,19 +259,16 @@ def unpack_lists(gaps, lengths, widths):
     documents = np.empty(lengths.sum(), np.int64)
     entry = byte = 0
     for i in range(lengths.size):
-        width = np.int64(widths[i])
-        bit = np.int64(8 * byte)
-        document = np.int64(0)
+        width = np.uint64(widths[i])
+        mask = (np.uint64(1) << width) - np.uint64(1)
+        bit = np.uint64(8 * byte)
+        document = np.uint64(0)
         for _ in range(lengths[i]):
-            # Three bytes hold a gap of 14 bits that begins anywhere in the first.
-            three = np.int64(0)
-            for j in range(3):
-                three |= np.int64(gaps[(bit >> 3) + j]) << (8 * j)
-            document += (three >> (bit & 7)) & ((1 << width) - 1)
+            document += (eight_bytes(gaps, bit >> np.uint64(3)) >> (bit & np.uint64(7))) & mask
             documents[entry] = document
             entry += 1
             bit += width
-        byte += (lengths[i] * width + 7) // 8
+        byte += (lengths[i] * widths[i] + 7) // 8
     return documents
 
 
