@@ -42,6 +42,10 @@ def report(
         InputError: no such dataset or split, no judgements of indexed documents, two indexes
             without a common document, or the extra ``report`` is not installed.
         IndexFormatError: a path that holds no index, or a damaged one.
+
+    Examples:
+        >>> lexicept.report("pets.index", "pets.html")
+        PosixPath('pets.html')
     """
     require("report", "matplotlib")
     from lexicept.reports import build_report

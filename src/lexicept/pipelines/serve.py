@@ -60,6 +60,9 @@ def serve(
             key in the file, a folder that can't be indexed, or the extra ``serve`` or, for an index
             with concepts, ``search`` is not installed.
         IndexFormatError: no index, or a damaged index.
+
+    Examples:
+        >>> lexicept.serve("pets.index")  # doctest: +SKIP
     """
     require("serve", "fastapi", "fastapi_offline", "prometheus_client", "uvicorn")
     import uvicorn
