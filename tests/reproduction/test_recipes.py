@@ -220,9 +220,9 @@ def damaged(change):
 DAMAGES = {
     "no setting 'sises'; perhaps sizes?": lambda c: c.update(sises={}),
     "title is missing": lambda c: c.pop("title"),
-    "no setting 'bm25.small.retrieval.sistem'; perhaps system?": lambda c: c["sizes"][
-        "small"
-    ]["retrieval"].update(sistem="bm25"),
+    "no setting 'bm25.small.retrieval.sistem'; perhaps system?": lambda c: c["sizes"]["small"][
+        "retrieval"
+    ].update(sistem="bm25"),
     "system must be 'bm25', 'vectors' or 'encoder', not 'bm26'": lambda c: c["sizes"]["small"][
         "retrieval"
     ].update(system="bm26"),
