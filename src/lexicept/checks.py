@@ -163,21 +163,20 @@ def _refused(path: str, error: ValidationError) -> InputError:
     causes = error.errors(include_url=False)
     depth = max(len(_steps(cause, causes)) for cause in causes)
     causes = [cause for cause in causes if len(_steps(cause, causes)) == depth]
+    inner = ""
     for step in _steps(causes[0], causes):
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+        inner += f"[{step}]" if isinstance(step, int) else f".{step}"
     allowed = []
     for cause in causes:
         context: Any = cause.get("ctx", {})
         if cause["type"] == "value_error":  # of settings in a mapping
-            return _within(path, context["error"])
+            return _within(path + inner, context["error"])
         words = cause["msg"].removeprefix("Input should be ")
-        words = _ALLOWED.get(cause["type"], words.replace("{", "{{").replace("}", "}}")).format(
-            **context
-        )
+        words = _ALLOWED.get(cause["type"], _escaped(words)).format(**context)
         allowed += _CLASSES.get(words, words).split(" or ")
     allowed = list(dict.fromkeys(allowed))
     text = " or ".join([", ".join(allowed[:-1]), allowed[-1]] if len(allowed) > 1 else allowed)
-    return _must_be(path, text, causes[0]["input"])
+    return _must_be(path, text, causes[0]["input"], inner)
 
 
 def _steps(cause: Any, causes: Sequence[Any]) -> list[int | str]:
@@ -185,9 +184,13 @@ def _steps(cause: Any, causes: Sequence[Any]) -> list[int | str]:
     return [step for step in cause["loc"] if len(causes) == 1 or isinstance(step, int)]
 
 
-def _must_be(path: str, allowed: str, value: object) -> ParameterError:
-    message = f" must be {allowed}, not {shown(value)}"
-    return ParameterError("{0}" + message.replace("{", "{{").replace("}", "}}"), path)
+def _must_be(path: str, allowed: str, value: object, inner: str = "") -> ParameterError:
+    text = f"{inner} must be {allowed}, not {shown(value)}"
+    return ParameterError("{0}" + _escaped(text), path)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _within(path: str, error: InputError) -> InputError:
@@ -196,7 +199,7 @@ def _within(path: str, error: InputError) -> InputError:
         return error
     if isinstance(error, ParameterError):
         return ParameterError(error.text, *(f"{path}.{name}" for name in error.names))
-    return InputError(f"{path}: {error}")
+    return ParameterError("{0}: " + _escaped(str(error)), path)
 
 
 def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:

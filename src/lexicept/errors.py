@@ -6,7 +6,13 @@ from collections.abc import Iterable, Sequence
 
 
 class LexiceptError(Exception):
-    """Base of every error that lexicept raises on purpose."""
+    """Base of every error that lexicept raises on purpose.
+
+    Examples:
+        >>> lexicept.open("nowhere")
+        Traceback (most recent call last):
+        lexicept.errors.IndexFormatError: nowhere: there is no index here
+    """
 
 
 class LexiceptWarning(UserWarning):

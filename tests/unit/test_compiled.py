@@ -28,7 +28,7 @@ def total(indices):
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [UserProvidedCacheLocator])
-    monkeypatch.setattr(Cache, "_warned", False)
+    monkeypatch.setattr(Cache, "warned", False)
     return tmp_path / "cache"
 
 

@@ -49,7 +49,7 @@ def test_what_is_added_is_as_long_as_asked():
     assert added.nnz == 2
     assert rocchio(sp.csr_array((1, 4)), documents, strength=0.5).nnz == 3  # of length 1 for none
     assert rocchio(query, sp.csr_array((2, 4))).nnz == 0
-    with pytest.raises(InputError, match="strength must be a number above 0, not -1"):
+    with pytest.raises(InputError, match="strength must be above 0, not -1"):
         rocchio(query, documents, strength=-1)
     with pytest.raises(InputError, match="dimensions must be at least 1"):
         rocchio(query, documents, dimensions=0)

@@ -277,7 +277,7 @@ def test_damaged_files_are_input_errors(tmp_path, head_type, name, damage):
         ("[]", "config.json: not a JSON object"),
         ("3", "config.json: not a JSON object"),
         ('{"pooling": "mean"}', "pooling must be 'max', 'sum' or"),
-        ('{"query_k": "3"}', "query_k must be a whole number or None"),
+        ('{"query_k": "3"}', "query_k must be a whole number, not"),
         ('{"activation": "magic"}', "no activation function 'magic'"),
         ('{"magic": 1}', "not a saved head"),
     ],

@@ -131,8 +131,11 @@ def test_options_that_do_not_go_together(corpus, run, tmp_path, arguments, messa
     assert not (tmp_path / "index").exists()
 
 
-@pytest.mark.parametrize("limit", [0, -1, "nan", "inf"])
-def test_impossible_limits_are_refused_before_any_work(corpus, run, tmp_path, limit):
+@pytest.mark.parametrize(
+    ("limit", "allowed"),
+    [(0, "above 0"), (-1, "above 0"), ("nan", "a finite number"), ("inf", "a finite number")],
+)
+def test_impossible_limits_are_refused_before_any_work(corpus, run, tmp_path, limit, allowed):
     output = run("build", corpus, "--out", tmp_path / "index", "--query-max-qd-flops", limit)
-    assert_error(output, "max_qd_flops must be a number above 0 or none, not")
+    assert_error(output, f"--query-max-qd-flops must be {allowed}, not")
     assert not list(tmp_path.glob("index*"))

@@ -445,7 +445,7 @@ def test_an_sae_fits_its_backbone_only(backbone):
         (partial(sae_files.sparsify, activation="groupmax"), "activation is 'groupmax'"),
         (partial(sae_files.sparsify, num_latents=0), f"num_latents is 192, but {M}"),
         (partial(sae_files.sparsify, d_in=8), f"d_in is 8, but {D}"),
-        (partial(sae_files.sparsify, k=0), "k must be a whole number above 0"),
+        (partial(sae_files.sparsify, k=0), "k must be at least 1, not 0"),
         (partial(sae_files.dictionary_learning, k=4), "k is 4 in config.json, but 3"),
         (partial(sae_files.dictionary_learning, dict_class="CrossCoder"), "'CrossCoder'"),
     ],

@@ -44,7 +44,10 @@ from support.served import DOCUMENTS, HOSTILE, save_index, serving
 
 QUERY = "bade kilo muki"
 BASE = "http://127.0.0.1"
-MALFORMED = ("/search", "/query", "/feedback", "/explain", "/concepts", "/concepts/{number}")
+MALFORMED = (
+    *("/search", "/query", "/query_body", "/feedback", "/explain"),
+    *("/concepts", "/concepts/{number}"),
+)
 """Addresses that take more than a text."""
 ADDRESSES = (*MALFORMED, "/activations", "/document", "/examples", "/fields", "/health", "/metrics")
 

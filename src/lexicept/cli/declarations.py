@@ -177,7 +177,7 @@ def _option(
     panel: str | None,
 ) -> Option:
     name, text = parameter.name, " ".join(text.replace("``", "").split())
-    text = HELP[name] if name in ("documents", "index") else text[:1].upper() + text[1:]
+    text = HELP[name] if name in ("documents", "index", "ray") else text[:1].upper() + text[1:]
     panel = "Ray" if name in ("ray", "ray_workers") else panel
     option = Option(name, annotation, parameter.default, text, positional, panel)
     classes = [member for member in option.members if member is not bool]

@@ -34,7 +34,12 @@ class Passage(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document of a corpus; ``title`` and ``fields`` may be empty."""
+    """A document of a corpus; ``title`` and ``fields`` may be empty.
+
+    Examples:
+        >>> lexicept.Document("cats", "Cats sleep all day.", title="Cats").content
+        'Cats Cats sleep all day.'
+    """
 
     id: str
     text: str

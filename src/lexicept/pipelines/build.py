@@ -95,6 +95,11 @@ def build(
             interrupted build with other arguments, a package or model that is missing, or a model
             that finds no concept in any document.
         IndexFormatError: with ``overwrite``, what is at ``out`` is no index.
+
+    Examples:
+        >>> index = lexicept.build(["Cats sleep.", "Dogs bark."], "new.index")
+        >>> index.search("cat")[0].id
+        '1'
     """
     names = VOCABULARIES[vocabulary]
     check_together(names, model, concepts, limits)

@@ -84,6 +84,10 @@ def convert(
             place in the layout, an index without concepts, an SAE without a decoder and without
             an index, options of SAEs for a model, ``number`` for a layout other than ONNX, ``out``
             exists, or a package is missing.
+
+    Examples:
+        >>> lexicept.convert("pets.index", "sae", to="saelens")["latents"]
+        8192
     """
     source, target = os.fspath(source), Path(out)
     refuse_existing(target)
@@ -97,7 +101,8 @@ def convert(
         source, texts = _concepts_of(Path(source))
     folder, kind = find_model(source)
     if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
-        return _convert_sae(source, target, to, layer, width, l0, scale, texts)
+        model = source if kind is None else str(folder)
+        return _convert_sae(model, target, to, layer, width, l0, scale, texts)
     if any(value is not None for value in (layer, width, l0, scale)):
         raise InputError(f"{source} is a model: layer, width, l0 and scale are options of SAEs")
     if to == "onnx":

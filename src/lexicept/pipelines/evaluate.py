@@ -146,6 +146,11 @@ def evaluate(
             or system; no judgements of documents in an index or queries in a run; a malformed run;
             ``out`` can't be created; or curves without matplotlib.
         IndexFormatError: a path that holds no index, or a damaged one.
+
+    Examples:
+        >>> evaluation = lexicept.evaluate("pets.index", "judged")
+        >>> evaluation.systems["all"].values["nDCG@10"]
+        1.0
     """
     if curves and out is None:
         raise ParameterError("{0} requires {1}", "curves", "out")

@@ -59,6 +59,11 @@ def explain(
     Raises:
         InputError: an unknown model, a similarity that is no sum over dimensions, parameters of
             SAEs for another model, or the extra ``train`` is not installed.
+
+    Examples:
+        >>> explanation = lexicept.explain("cats", "A cat sleeps.", "lexicept-mini")
+        >>> round(explanation.score, 2)
+        3.58
     """
     require("train", "sentence_transformers")
     (read,) = as_documents([document])

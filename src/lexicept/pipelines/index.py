@@ -40,6 +40,10 @@ class Index(OpenedIndex):
 
     Threads may share an index: a search returns the same results as alone. Texts go through a
     concept model in turn; all other work runs side by side.
+
+    Examples:
+        >>> len(index), "cats" in index
+        (3, True)
     """
 
     @checked_arguments
@@ -61,9 +65,16 @@ class Index(OpenedIndex):
         Args:
             documents: as for ``lexicept.build``; a text without an id gets the next free number.
             strict: as for ``lexicept.build``.
+            ray: the HOST:PORT of a Ray cluster, or "local".
+            ray_workers: the number of Ray processes; by default one for each processor, or GPU.
+            progress: True shows a line on standard error; a callback gets reports.
 
         Raises:
             InputError: a bad document, or duplicate ids among ``documents``.
+
+        Examples:
+            >>> index.add(["Birds sing."])
+            Added(added=1, replaced=0)
         """
         with self._change(ray, ray_workers, progress) as (report, cluster):
             ids = set(self.reader.passages.names())
@@ -84,9 +95,14 @@ class Index(OpenedIndex):
 
         Args:
             language: of the documents, for stop words and stemming (ISO 639-1 code).
+            progress: True shows a line on standard error; a callback gets reports.
 
         Raises:
             InputError: the index has no concepts, or the language has no stemmer.
+
+        Examples:
+            >>> index.describe()[3130].label
+            'sleep'
         """
         from lexicept.concepts.describe import describe
 
@@ -106,8 +122,15 @@ class Index(OpenedIndex):
     def delete(self, document_ids: Iterable[str]) -> int:
         """Delete documents and return the number of deleted documents.
 
+        Args:
+            document_ids: a list of ids.
+
         Raises:
             InputError: an unknown id (nothing is deleted then), or no document would be left.
+
+        Examples:
+            >>> index.delete(["cats"])
+            1
         """
         if isinstance(document_ids, str) or not isinstance(document_ids, Iterable):
             raise InputError(f"ids must be a list of texts, not {document_ids!r:.80}")
@@ -120,6 +143,14 @@ class Index(OpenedIndex):
 
         Changes of a large index leave several parts of postings behind, weighed by older
         statistics. Each part adds some microseconds to a search.
+
+        Args:
+            ray: the HOST:PORT of a Ray cluster, or "local".
+            ray_workers: the number of Ray processes; by default one for each processor, or GPU.
+
+        Examples:
+            >>> index.merge()
+            False
         """
         with self._change(ray, ray_workers) as (_, cluster):
             return updates.merge(self.path, cluster)
@@ -142,9 +173,15 @@ class Index(OpenedIndex):
             iterations: rounds of listener and speaker, at least 1.
             transform: f of a weight (RRA, equation 1).
             out: the folder of a re-weighted copy to return; None changes this index.
+            ray: the HOST:PORT of a Ray cluster, or "local".
+            ray_workers: the number of Ray processes; by default one for each processor, or GPU.
 
         Raises:
             InputError: settings out of range, ``out`` exists, or ``ray`` without ``out``.
+
+        Examples:
+            >>> index.reweight(alpha=1.25).info()["rra"]["alpha"]
+            1.25
         """
         rra = RRASettings(alpha, iterations, transform)
         if out is None:
@@ -179,8 +216,15 @@ class Index(OpenedIndex):
     def verify(self, *, progress: bool | Progress = False) -> Verification:
         """Check every file on disk: sizes, checksums, texts, and agreement of the parts.
 
+        Args:
+            progress: True shows a line on standard error; a callback gets reports.
+
         Raises:
             IndexFormatError: the index is gone, or of another version.
+
+        Examples:
+            >>> index.verify().problems
+            []
         """
         with reporting(progress) as report:
             return verify(self.path, report)
@@ -208,5 +252,9 @@ def open(  # noqa: A001
 
     Raises:
         IndexFormatError: not an index, or a half-written or damaged index, or another version.
+
+    Examples:
+        >>> lexicept.open("pets.index").vocabularies
+        {'words': 10, 'concepts': 8192}
     """
     return Index(warn_of_missing(IndexReader.open(path, checksums=checksums)))

@@ -71,6 +71,10 @@ def pretrain(
             anything to mask, ``out`` exists (with ``overwrite``: and is no model), unfinished work
             there has other settings, or a package is missing.
         NotFiniteError: the loss is not finite; the last checkpoint is kept.
+
+    Examples:
+        >>> lexicept.pretrain(["Cats sleep all day."], "pretrained", steps=1)
+        PosixPath('pretrained')
     """
     require("train", "sentence_transformers", "peft")
     from lexicept.training.pretraining.settings import PretrainingSettings, masking_of, words_of

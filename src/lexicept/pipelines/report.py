@@ -38,6 +38,10 @@ def report(
     Raises:
         InputError: no such dataset or split, or no judgements of indexed documents.
         IndexFormatError: a path that holds no index, or a damaged one.
+
+    Examples:
+        >>> lexicept.report("pets.index", "pets.html")
+        PosixPath('pets.html')
     """
     from lexicept.reports import build_report
 

@@ -73,8 +73,15 @@ class OpenedIndex:
     def parse(self, query: str) -> ParsedQuery:
         """Return the parts of a query: words, phrases, excluded words, conditions.
 
+        Args:
+            query: a text in the syntax of queries.
+
         Raises:
             InputError: a query that is no text in UTF-8.
+
+        Examples:
+            >>> index.parse("naps -dogs").without
+            ('dogs',)
         """
         return self._snapshot().parse(query)
 
@@ -116,6 +123,12 @@ class OpenedIndex:
                 unknown id in ``feedback``, an unknown dimension or a factor out of range in
                 steering or boosts, a malformed filter, a condition that does not fit the fields, or
                 a phrase without a searched word.
+
+        Examples:
+            >>> [hit.id for hit in index.search("sleepy cat", top_k=2)]
+            ['cats', 'kitten']
+            >>> [hit.id for hit in index.search("sleepy cat", filter="year >= 2021")]
+            ['kitten', 'dogs']
         """
         reader = self._snapshot()
         parsed = _with(reader.parse(query), steering, boosts, filter)
@@ -168,9 +181,19 @@ class OpenedIndex:
 
         Args:
             threads: threads that search, at least 1; one per processor by default.
+            queries: a list of texts or parsed queries.
+            top_k: the most results of a query, at least 1.
+            vocabulary: "words" or "concepts"; None searches all.
+            boosts: as in ``search``.
+            rescore: as in ``search``.
+            filter: as in ``search``.
 
         Raises:
             InputError: ``queries`` are no list, ``threads`` below 1, or an error of ``search``.
+
+        Examples:
+            >>> [len(hits) for hits in index.search_many(["cat", "bird"])]
+            [2, 0]
         """
         reader = self._snapshot()
         if isinstance(queries, str) or not isinstance(queries, Iterable):
@@ -190,15 +213,29 @@ class OpenedIndex:
 
         Args:
             query: further words to search for.
+            document_id: the id of a document, or of a passage.
 
         Raises:
             InputError: an unknown id, or no text.
+
+        Examples:
+            >>> [hit.id for hit in index.search(index.like("cats"))]
+            ['kitten', 'dogs']
         """
         reader = self._snapshot()
         return like(reader, document_id, reader.parse(query))
 
     def suggestions(self, word: str, most: int = 3) -> list[Suggestion]:
-        """Return similar words of the index, the nearest first; none for a word of a document."""
+        """Return similar words of the index, the nearest first; none for a word of a document.
+
+        Args:
+            word: a word as a person typed it.
+            most: the most suggestions.
+
+        Examples:
+            >>> index.suggestions("kiten")
+            [Suggestion(word='kitten', documents=1, edits=1)]
+        """
         return suggestions(self._snapshot(), word, most)
 
     def facets(
@@ -216,9 +253,15 @@ class OpenedIndex:
             query: count documents with a word or concept of the query only; None: all.
             filter: count documents that pass a filter only, as in ``search``.
             most: values of a field, at most.
+            fields: the names of fields.
+            vocabulary: "words" or "concepts"; None matches all.
 
         Raises:
             InputError: an unknown field, ``most`` below 1, or an error of ``search``.
+
+        Examples:
+            >>> index.facets(["year"])["year"][0]
+            ValueCount(value=2021, documents=2)
         """
         reader = self._snapshot()
         if query is None:
@@ -238,8 +281,20 @@ class OpenedIndex:
     ) -> Explanation:
         """Return the exact decomposition of a document's score; arguments as in ``search``.
 
+        Args:
+            query: as in ``search``.
+            document_id: the id of a document, or of a passage.
+            vocabulary: "words" or "concepts"; None searches all.
+            steering: as in ``search``.
+            boosts: as in ``search``.
+            rescore: as in ``search``.
+
         Raises:
             InputError: an unknown document, or an error of ``search``.
+
+        Examples:
+            >>> round(index.explain("cats", "cats").score, 1)
+            11.6
         """
         reader = self._snapshot()
         parsed = _with(reader.parse(query), steering, boosts)
@@ -254,6 +309,10 @@ class OpenedIndex:
 
         Raises:
             InputError: no concepts, concepts without descriptions, or ``top_k`` below 1.
+
+        Examples:
+            >>> index.concepts("sleep", top_k=1)[0].label
+            'sleep'
         """
         check("top_k", top_k, Count)
         atlas = self._atlas()
@@ -263,8 +322,16 @@ class OpenedIndex:
         """Return a concept with words, examples, a histogram of activations, neighbours and the
         ``top_k`` documents with the largest weights.
 
+        Args:
+            number: the number of a concept.
+            top_k: the most documents.
+
         Raises:
             InputError: an unknown number, or an error of ``concepts``.
+
+        Examples:
+            >>> index.concept(3130).label
+            'sleep'
         """
         check("top_k", top_k, Count)
         atlas, reader = self._atlas(), self.reader
@@ -280,8 +347,15 @@ class OpenedIndex:
         """Return the concepts that are active on each token of a text, read as a document. A
         notebook shows a heat map.
 
+        Args:
+            text: any text.
+
         Raises:
             InputError: no concepts.
+
+        Examples:
+            >>> index.activations("cats")
+            cats  cathode #2374 3.50; cats 3.17
         """
         return self._snapshot().activations(text)
 
@@ -316,11 +390,24 @@ class OpenedIndex:
         return {vocabulary.name: vocabulary.size for vocabulary in self.reader.vocabularies}
 
     def document(self, document_id: str) -> Document:
-        """Return a whole document, or a passage, by id. Raises InputError for an unknown id."""
+        """Return a whole document, or a passage, by id. Raises InputError for an unknown id.
+
+        Args:
+            document_id: the id of a document, or of a passage.
+
+        Examples:
+            >>> index.document("cats").text
+            'Cats sleep all day.'
+        """
         return self.reader.document(document_id)
 
     def documents(self) -> Iterator[Document]:
-        """Return all whole documents, in order."""
+        """Return all whole documents, in order.
+
+        Examples:
+            >>> [document.id for document in index.documents()]
+            ['cats', 'dogs', 'kitten']
+        """
         return self.reader.documents()
 
     def refresh(self) -> bool:
@@ -329,6 +416,10 @@ class OpenedIndex:
         Raises:
             IndexFormatError: the index is gone or damaged. The snapshot stays open.
             InputError: the index is closed.
+
+        Examples:
+            >>> index.refresh()
+            False
         """
         reader = self.reader
         newest = IndexReader.open(reader.path)
@@ -339,7 +430,12 @@ class OpenedIndex:
         return True
 
     def info(self) -> dict[str, Any]:
-        """Return contents and sizes as JSON values: documents, vocabularies, RRA, bytes."""
+        """Return contents and sizes as JSON values: documents, vocabularies, RRA, bytes.
+
+        Examples:
+            >>> index.info()["documents"]
+            3
+        """
         reader = self.reader
         offered = reader.masks.offered
         return {
@@ -358,7 +454,13 @@ class OpenedIndex:
         }
 
     def close(self) -> None:
-        """Release the snapshot; changes may then remove the files. Idempotent."""
+        """Release the snapshot; changes may then remove the files. Idempotent.
+
+        Examples:
+            >>> index.close()
+            >>> index
+            Index(closed)
+        """
         self._reader = None
 
 

@@ -60,6 +60,9 @@ def serve(
         InputError: an unusable address or ``document_url``, a number out of range, no
             key in the file, or a folder that can't be indexed.
         IndexFormatError: no index, or a damaged index.
+
+    Examples:
+        >>> lexicept.serve("pets.index")  # doctest: +SKIP
     """
     import uvicorn
 

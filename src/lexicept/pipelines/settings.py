@@ -32,6 +32,11 @@ class ConceptSettings(Settings):
 
     Raises:
         InputError: a value of another type or out of range.
+
+    Examples:
+        >>> lexicept.ConceptSettings(layer=0)
+        Traceback (most recent call last):
+        lexicept.errors.ParameterError: layer must be at least 1, not 0
     """
 
     adapt: bool = False
@@ -74,7 +79,12 @@ class ConceptSettings(Settings):
 
 @settings
 class Limits(Settings):
-    """Weights and limits of concepts; by default those that their model was trained with."""
+    """Weights and limits of concepts; by default those that their model was trained with.
+
+    Examples:
+        >>> lexicept.Limits(query_max_active_dims=8).changed()
+        {'query_max_active_dims': 8}
+    """
 
     weighting: Weighting | None = None
     """Weighting of concept activations. By default the weighting of the model's training."""

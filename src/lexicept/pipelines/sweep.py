@@ -72,6 +72,12 @@ def sweep(
         InputError: no such dataset, split or vocabulary, no judgements of indexed documents, a
             setting out of range, ``out`` holds something else, or matplotlib is not installed.
         IndexFormatError: the path holds no index, or a damaged one.
+
+    Examples:
+        >>> limits = {"query_max_active_dims": [8], "document_max_active_dims": [50]}
+        >>> swept = lexicept.sweep("pets.index", "judged", "sweep", alpha=[None, 1.0], **limits)
+        >>> len(swept.points)
+        2
     """
     require("plots", "matplotlib")
     grid = SweepGrid(

@@ -89,6 +89,11 @@ def sync(
             changing the index.
         IndexFormatError: something else is at ``index``, a damaged index, or one that a newer
             lexicept built.
+
+    Examples:
+        >>> synced = lexicept.sync("pets", "synced.index")
+        >>> synced.added, synced.deleted
+        (3, 0)
     """
     if not is_folder_of_files(folder):
         problem = "has a corpus.jsonl, a collection to build from" if os.path.isdir(folder) else ""

@@ -48,6 +48,12 @@ def train(
             together, ``out`` holds a finished run or one of another configuration, or the vectors
             of all queries or documents end up empty.
         NotFiniteError: the loss is not finite.
+
+    Examples:
+        >>> data, optimizer = {"corpus": "judged"}, {"steps": 1}
+        >>> settings = {"data": data, "teacher": {"bm25_weight": 1}, "optimizer": optimizer}
+        >>> lexicept.train(settings, "run")  # doctest: +SKIP
+        PosixPath('run/model')
     """
     require("train", *MODULES)
     from lexicept.training.ranking.config import load_config
