@@ -125,8 +125,6 @@ class OpenedIndex:
                 a phrase without a searched word.
 
         Examples:
-            >>> [hit.id for hit in index.search("sleepy cat", top_k=2)]
-            ['cats', 'kitten']
             >>> [hit.id for hit in index.search("sleepy cat", filter="year >= 2021")]
             ['kitten', 'dogs']
         """
@@ -181,8 +179,7 @@ class OpenedIndex:
     def like(self, document_id: str, query: str | ParsedQuery = "") -> ParsedQuery:
         """Return a query for similar documents, without the document itself.
 
-        It has the document's 30 largest words and concepts, and needs no model:
-        ``index.search(index.like("a.md"))``.
+        It has the document's 30 largest words and concepts, and needs no model.
 
         Args:
             query: further words to search for.
@@ -317,8 +314,7 @@ class OpenedIndex:
         return replace(concept, top_documents=tuple(documents))
 
     def activations(self, text: str) -> TextActivations:
-        """Return the concepts that are active on each token of a text, read as a document. A
-        notebook shows a heat map.
+        """Return the concepts of each token of a text, read as a document; a notebook shows them.
 
         Args:
             text: any text.
