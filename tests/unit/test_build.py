@@ -51,7 +51,7 @@ def test_a_data_frame(tmp_path):
 
 
 def test_an_index_is_replaced_when_the_new_one_is_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(lexicept.pipelines.searchable, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(lexicept.pipelines.snapshot, "LOOK_SECONDS", 0)
     path = tmp_path / "index"
     old, idle = words(["ant"], path), lexicept.open(path)
     assert [hit.text for hit in old.search("ant")] == ["ant"]

@@ -26,7 +26,7 @@ def ids(index: lexicept.Index, query: str) -> list[str]:
 
 @pytest.fixture
 def _looks_at_every_search(monkeypatch):
-    monkeypatch.setattr(lexicept.pipelines.searchable, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(lexicept.pipelines.snapshot, "LOOK_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("_looks_at_every_search")

@@ -42,7 +42,7 @@ def calls_of_a_search(index: lexicept.Index) -> tuple[list[str], int]:
 
 
 def test_a_search_of_two_words_is_a_short_way(tmp_path, monkeypatch):
-    monkeypatch.setattr("lexicept.pipelines.searchable.LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr("lexicept.pipelines.snapshot.LOOK_SECONDS", 3600.0)
     texts = ["the cat sat on the mat", "dogs and cats play", "a dog barks"]
     index = lexicept.build(texts, tmp_path / "index", vocabulary="words")
     assert len(index.search("cat dog")) == 3  # loads the words

@@ -7,6 +7,12 @@ PACKAGE = TESTS.parent / "src" / "lexicept"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+def test_the_root_holds_few_files():
+    names = [path.name for path in PACKAGE.iterdir() if path.is_file()]
+    assert "vectors.py" in names
+    assert len(names) <= 11, names
+
+
 def test_modules_are_short():
     lengths = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in MODULES}
     assert {name: length for name, length in lengths.items() if length > 450} == {}

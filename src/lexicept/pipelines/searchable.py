@@ -1,19 +1,15 @@
-"""An opened index without its changes: a snapshot, to search and explain."""
+"""An opened index without its changes: searches and explanations of a snapshot."""
 
 from __future__ import annotations
 
-import math
-import threading
-import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lexicept.checks import Count, check, checked_arguments
+from lexicept.checks import Count, check
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning
+from lexicept.errors import InputError
 from lexicept.explanation.activations import TextActivations
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
@@ -22,53 +18,14 @@ from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.atlas import Atlas, Concept
 from lexicept.index.dimensions import strongest
 from lexicept.index.feedback import Marked, like, with_feedback
-from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.index.spelling import Suggestion, suggestions
+from lexicept.pipelines.snapshot import Snapshot
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 
-LOOK_SECONDS = 1.0
-"""Seconds between looks of searches at whether the index on disk has changed."""
 
-
-class OpenedIndex:
-    """The snapshot of an index, to search and explain. ``lexicept.Index`` adds changes."""
-
-    @checked_arguments
-    def __init__(self, reader: IndexReader) -> None:
-        self._reader: IndexReader | None = reader
-        self._changing = threading.Lock()
-        self._next_look = 0.0
-
-    @property
-    def reader(self) -> IndexReader:
-        """The snapshot that searches read. Raises InputError once the index is closed."""
-        if self._reader is None:
-            raise InputError("the index is closed")
-        return self._reader
-
-    @property
-    def stale(self) -> bool:
-        """True if the index on disk has changed since the snapshot; see ``refresh``."""
-        return self.reader.stale()
-
-    def _snapshot(self) -> IndexReader:
-        """Return the snapshot. Warn once if the index on disk has changed since."""
-        reader, now = self._reader, time.monotonic()
-        if reader is None:
-            raise InputError("the index is closed")
-        if now >= self._next_look:
-            self._next_look = now + LOOK_SECONDS
-            if reader.missing and reader.stale():
-                self.refresh()  # to what its build has added
-                reader = self.reader
-            # This object's own changes, in another thread, end with a new snapshot.
-            if reader.stale() and not self._changing.locked() and reader is self._reader:
-                self._next_look = math.inf
-                problem = "has changed since it was opened: searches see it as it was"
-                message = f"{reader.path} {problem}; refresh() reads it anew"
-                warnings.warn(message, LexiceptWarning, stacklevel=3)
-        return reader
+class OpenedIndex(Snapshot):
+    """A snapshot to search and explain. ``lexicept.Index`` adds changes."""
 
     def parse(self, query: str) -> ParsedQuery:
         """Return the parts of a query: words, phrases, excluded words, conditions.
@@ -125,8 +82,6 @@ class OpenedIndex:
                 a phrase without a searched word.
 
         Examples:
-            >>> [hit.id for hit in index.search("sleepy cat", top_k=2)]
-            ['cats', 'kitten']
             >>> [hit.id for hit in index.search("sleepy cat", filter="year >= 2021")]
             ['kitten', 'dogs']
         """
@@ -208,8 +163,7 @@ class OpenedIndex:
     def like(self, document_id: str, query: str | ParsedQuery = "") -> ParsedQuery:
         """Return a query for similar documents, without the document itself.
 
-        It has the document's 30 largest words and concepts, and needs no model:
-        ``index.search(index.like("a.md"))``.
+        It has the document's 30 largest words and concepts, and needs no model.
 
         Args:
             query: further words to search for.
@@ -344,8 +298,7 @@ class OpenedIndex:
         return replace(concept, top_documents=tuple(documents))
 
     def activations(self, text: str) -> TextActivations:
-        """Return the concepts that are active on each token of a text, read as a document. A
-        notebook shows a heat map.
+        """Return the concepts of each token of a text, read as a document; a notebook shows them.
 
         Args:
             text: any text.
@@ -410,25 +363,6 @@ class OpenedIndex:
         """
         return self.reader.documents()
 
-    def refresh(self) -> bool:
-        """Read the newest generation on disk; return True if the generation is new.
-
-        Raises:
-            IndexFormatError: the index is gone or damaged. The snapshot stays open.
-            InputError: the index is closed.
-
-        Examples:
-            >>> index.refresh()
-            False
-        """
-        reader = self.reader
-        newest = IndexReader.open(reader.path)
-        if newest.manifest == reader.manifest:
-            return False
-        newest.adopt(reader)
-        self._reader, self._next_look = newest, 0.0
-        return True
-
     def info(self) -> dict[str, Any]:
         """Return contents and sizes as JSON values: documents, vocabularies, RRA, bytes.
 
@@ -452,16 +386,6 @@ class OpenedIndex:
             "bytes": sum(entry["size"] for entry in reader.manifest["files"].values()),
             "written_by": f"lexicept {reader.manifest['lexicept']}",
         }
-
-    def close(self) -> None:
-        """Release the snapshot; changes may then remove the files. Idempotent.
-
-        Examples:
-            >>> index.close()
-            >>> index
-            Index(closed)
-        """
-        self._reader = None
 
 
 def _with(
