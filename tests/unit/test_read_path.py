@@ -11,7 +11,7 @@ import lexicept
 
 PACKAGE = str(Path(lexicept.__file__).parent)
 
-CALLS = 60
+CALLS = 64
 FRAMES = 9
 
 INSIDE_KERNELS = {"search_postings", "all_scores"}

@@ -106,12 +106,18 @@ class OpenedIndex(Snapshot):
         ``explain`` explains the results that come back.
 
         Args:
-            query, top_k, filter: as in ``search``.
+            query: as in ``search``.
             engine: the engine of the export.
+            top_k: the most results.
+            filter: as in ``search``.
 
         Raises:
             InputError: as in ``search``, a query without a known word or concept, or a condition
                 that the engine does not know.
+
+        Examples:
+            >>> index.query_body("cats", "opensearch", top_k=3)["size"]
+            3
         """
         from lexicept.exports.requests import query_body
 
@@ -308,7 +314,7 @@ class OpenedIndex(Snapshot):
 
         Examples:
             >>> index.activations("cats")
-            cats  cathode #2374 3.50; cats 3.17
+            cats  cathode 3.50; cats 3.17
         """
         return self._snapshot().activations(text)
 
