@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import functools
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from reprlib import repr as shown
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
@@ -85,7 +85,7 @@ def settings(cls: type[T]) -> type[T]:
         try:
             pydantic_init(self, *args, **values)
         except ValidationError as error:
-            raise InputError(_message(error, "")) from None
+            raise InputError(error_line(error, "")) from None
 
     checked.__init__ = init
     return typing.cast(type[T], checked)
@@ -104,7 +104,7 @@ def from_mapping(settings_type: type[T], mapping: Any, path: str = "") -> T:
     try:
         return typing.cast(T, _adapter(typing.cast(Any, settings_type)).validate_python(mapping))
     except ValidationError as error:
-        raise InputError(_message(error, path)) from None
+        raise InputError(error_line(error, path)) from None
 
 
 def to_mapping(values: Any) -> dict[str, Any]:
@@ -118,11 +118,16 @@ def _known_names(settings_type: Any, values: Any) -> Any:
     named = values.kwargs or {} if isinstance(values, ArgsKwargs) else values
     for name in named if isinstance(named, Mapping) else ():
         if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
-            hint = f"; the nearest name is {near[0]!r}" if near else ""
-            context = {"name": str(name), "hint": f"{hint} (known: {', '.join(names)})"}
+            context = {"name": str(name), "hint": nearest(str(name), names)}
             raise PydanticCustomError("unknown_name", "unknown name", context)
     return values
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Return a hint for an error: the nearest name and all known names."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f"; the nearest name is {near[0]!r}" if near else ""
+    return f"{hint} (known: {', '.join(names) or 'none'})"
 
 
 _ALLOWED = {
@@ -140,7 +145,7 @@ _ALLOWED = {
 """Type of pydantic's error → the allowed values, in plain words."""
 
 
-def _message(error: ValidationError, path: str) -> str:
+def error_line(error: ValidationError, path: str) -> str:
     """Return the first of pydantic's errors as one line."""
     details = error.errors(include_url=False)[0]
     error_type, context = details["type"], details.get("ctx", {})
