@@ -16,7 +16,7 @@ from lexicept.training.settings import from_mapping
         ("all", 1000, {"documents": 3000}, (250, 3000)),
         ("all", 1000, {"documents": 30_000}, (250, None)),
         ("all", 1000, {"every": 100}, (100, 1920)),
-        ("all", 10, {}, (250, 1000)),
+        ("all", 10, {}, (250, 500)),
         ("lora", 1000, {}, (250, 4800)),
         # States of a frozen backbone are on disk: fewer validations, of all documents.
         ("head", 1000, {}, (1000, None)),
@@ -28,3 +28,12 @@ def test_a_tenth_of_the_training_pays_for_validation(trained, steps, given, expe
     config = from_mapping(TrainingConfig, {"data": {"corpus": "docs"}, **sections})
     planned = affordable(config, 20_000)
     assert (planned.every, planned.documents) == expected
+
+
+def test_longer_texts_cost_more():
+    """Half of 4,800 documents, of twice the length."""
+    sections = {
+        "data": {"corpus": "docs", "max_document_tokens": 128},
+        "model": {"trained": "all", "max_document_tokens": 256},
+    }
+    assert affordable(from_mapping(TrainingConfig, sections), 20_000).documents == 2400

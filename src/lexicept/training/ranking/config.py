@@ -225,7 +225,7 @@ class ValidationSettings:
     documents: Count | None = None
     """Largest number of documents: relevant documents, and others drawn by the seed; null for all
     or, with a trained backbone, whose every validation encodes them, as many as a tenth of the
-    training reads, at least 1,000."""
+    training reads, at least 500."""
     split: Text = "dev"
     """Split of the judgements."""
     count: Count = 500

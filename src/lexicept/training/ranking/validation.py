@@ -37,7 +37,7 @@ SHARE = 0.3
 """Documents that validations encode for each document of training: a tenth of the time, as the
 forward and backward pass of a document take three times as long."""
 
-FEWEST = 1000
+FEWEST = 500
 """Documents of a validation, however short the training is."""
 
 Texts = Sequence[str] | CachedStates
@@ -48,7 +48,9 @@ def affordable(config: TrainingConfig, documents: int) -> ValidationSettings:
     that a tenth of the training pays for all validations of a collection of ``documents``."""
     settings, steps = config.validation, config.optimizer.steps
     queries = steps * config.optimizer.batch_size * config.optimizer.accumulation
-    budget = SHARE * queries * (1 + config.data.negatives)
+    trained_tokens = config.data.max_document_tokens
+    tokens = max(trained_tokens, config.model.max_document_tokens or trained_tokens)
+    budget = SHARE * queries * (1 + config.data.negatives) * trained_tokens / tokens
     limit, cached = settings.documents, config.model.trained == "head"
     # Fewer validations first; below four, fewer documents, unless their states are on disk anyway.
     validations = max(1 if cached else 4, budget // min(documents, limit or documents))
