@@ -36,13 +36,13 @@ from lexicept.progress import silent
 from lexicept.training.ranking.config import (
     DataSettings,
     LossSettings,
-    ModelSettings,
     OptimizerSettings,
     RegularizerSettings,
     TrainingConfig,
 )
 from lexicept.training.ranking.data import Collator, Sampler, TrainingData
 from lexicept.training.ranking.initial_encoder import load_models, set_trainable
+from lexicept.training.ranking.model_settings import ModelSettings
 from lexicept.training.ranking.objective import Objective
 from lexicept.training.ranking.trainer import Trainer
 

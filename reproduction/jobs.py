@@ -336,7 +336,7 @@ def _learned_from(job: TrainingJob) -> list[DatasetSettings]:
     data, validation = job.config.data, job.config.validation
     names = [data.corpus, data.queries, data.lists, validation.queries, validation.corpus]
     names += [] if job.pretraining is None else [job.pretraining.corpus]
-    return [DatasetSettings(name) for name in names if name]
+    return [DatasetSettings(name) for name in names if isinstance(name, str) and name]
 
 
 def inputs_of(job: Job | str) -> set[str]:

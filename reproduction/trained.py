@@ -310,6 +310,7 @@ def _pretrained(job: TrainingJob, config: TrainingConfig, data: Data) -> Trainin
 
 def _learned_texts(config: TrainingConfig) -> Iterator[str]:
     """Yield the documents and queries of a training."""
+    assert isinstance(config.data.corpus, str)
     yield from (document.content for document in read_documents(config.data.corpus))
     if config.data.queries is not None:
         for query in read_queries(config.data.queries, config.data.split):

@@ -1,7 +1,8 @@
 """The documents: every snippet of the README and of docs/ runs, at small size, as it is printed.
 
 Blocks run page by page, in order, in one folder. ```python and ```sh blocks are executed, a ```yaml
-block with a title is saved as that file, and a ```text block right after code is its output.
+or ```python block with a title is saved as that file, and a ```text block right after code is its
+output.
 Blocks marked ``no-run`` need a hub, a GPU or a server; their commands are only parsed.
 """
 
@@ -131,12 +132,14 @@ def write_collection(folder: Path) -> None:
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:pyterrier",  # PyTerrier 1.1 uses what pandas 3.1 deprecates.
     "ignore:Sparse CSR tensor support is in beta",
+    "ignore:'pin_memory' argument is set as true but no accelerator is found",
 )
 @pytest.mark.parametrize("page", pages("python", "sh", "yaml"))
 def test_the_snippets_of_a_page_run(page, folder, monkeypatch, capsys):
     for module in NEEDS.get(page.name, []):
         pytest.importorskip(module)
     monkeypatch.setattr("uvicorn.run", lambda *_, **__: None)
+    monkeypatch.syspath_prepend(folder)
     if page.name == "agents.md":
         monkeypatch.setattr("lexicept.integrations.mcp.serve", lambda *_, **__: None)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -144,7 +147,9 @@ def test_the_snippets_of_a_page_run(page, folder, monkeypatch, capsys):
         if block.flags == "no-run":
             continue
         location = f"{page.relative_to(ROOT)}:{block.line}"
-        if block.language == "python":
+        if block.language == "python" and block.flags:
+            (folder / title_of(block)).write_text(block.body)
+        elif block.language == "python":
             exec(compile("\n" * block.line + block.body, str(page), "exec"), names)
         elif block.language == "sh":
             for words in lines_of(block):
@@ -195,13 +200,17 @@ def check_installation(arguments: list[str], path: str) -> None:
             pytest.fail(f"{path}: pip install {shlex.join(arguments)}")
 
 
-def save(block: Block, folder: Path) -> None:
+def title_of(block: Block) -> str:
     title = re.fullmatch(r'title="(.*)"', block.flags)
     assert title, block
-    config = yaml.safe_load(block.body)
+    return title[1]
+
+
+def save(block: Block, folder: Path) -> None:
+    content = yaml.safe_load(block.body)
     for section, values in SMALL_TRAINING.items():
-        config[section] = {**config.get(section, {}), **values}
-    (folder / title[1]).write_text(yaml.safe_dump(config))
+        content[section] = {**content.get(section, {}), **values}
+    (folder / title_of(block)).write_text(yaml.safe_dump(content))
 
 
 @pytest.mark.parametrize("page", pages("python", "sh"))
@@ -252,7 +261,7 @@ def test_few_blocks_are_not_run():
     languages = ("python", "sh")
     blocks = [b for page in PAGES for b in blocks_of(page) if b.language in languages]
     marked = [block for block in blocks if block.flags == "no-run"]
-    assert {block.flags for block in blocks} == {"", "no-run"}
+    assert {block.flags for block in blocks} == {"", "no-run", 'title="my_package.py"'}
     assert len(marked) <= 16
     assert len(marked) < len(blocks) / 3
 

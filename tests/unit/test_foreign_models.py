@@ -251,6 +251,7 @@ MODELS: dict[str, Callable[[Path, Path], Path]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:the trained model can't be written")
 @pytest.mark.parametrize("name", MODELS)
 def test_one_rule_for_all_commands(name, masked, inputs, tmp_path):
     folder = MODELS[name](tmp_path / "model", masked)
@@ -260,16 +261,10 @@ def test_one_rule_for_all_commands(name, masked, inputs, tmp_path):
         expected = lexicept.explain(QUERY, text, folder).score
         assert scores.get(str(i), 0) == pytest.approx(expected, rel=1e-4, abs=1e-5)
     config = configuration(inputs, model={"start": str(folder)}, optimizer={"steps": 1})
-    if name == "prompts":
-        with pytest.raises(InputError, match="model: it puts prompts before texts"):
-            train(config, tmp_path / "run")
-        return
     trained = Encoder.load(train(config, tmp_path / "run"))
-    settings, head_settings = trained.head.settings, open_encoder(folder).head.settings
-    assert (settings.pooling, settings.double_log) == (
-        head_settings.pooling,
-        head_settings.double_log,
-    )
+    assert trained.prompts == open_encoder(folder).prompts
+    settings, own = trained.head.settings, open_encoder(folder).head.settings
+    assert (settings.pooling, settings.double_log) == (own.pooling, own.double_log)
     assert settings.document_max_active_dims == (9 if name == "limited" else None)
 
 
@@ -322,6 +317,34 @@ def test_a_backbone_s_head_keeps_its_settings(masked, inputs, tmp_path):
     for name in ("sum", "two logarithms", "limited", "naver/splade"):
         folder = MODELS[name](tmp_path / name, masked)
         assert parts(inputs, folder).head.settings == open_encoder(folder).head.settings
+
+
+def splade(inputs: Path, folder: Path, **model: Any) -> Any:
+    settings = {"start": None, "backbone": str(folder), "head": "mlm", "trained": "all", **model}
+    loss = {"words": 0.0, "scale_learning_rate": 0}
+    return configuration(inputs, model=settings, loss=loss, optimizer={"steps": 2})
+
+
+def test_a_trained_splade_is_written_for_others(masked, inputs, tmp_path):
+    """Without a warning, and with vectors that sentence-transformers gives too."""
+    lengths = {"max_query_tokens": 64, "max_document_tokens": 64}
+    config = splade(inputs, masked, special_tokens=True, **lengths)
+    encoder = Encoder.load(train(config, tmp_path / "run"))
+    for layout in (Kind.splade, Kind.sentence_transformers):
+        (tmp_path / layout).mkdir()
+        write_model(encoder, layout, tmp_path / layout)
+        assert_same(vectors(SparseEncoder(str(tmp_path / layout)), TEXTS), vectors(encoder, TEXTS))
+
+
+def test_a_splade_that_will_not_be_written_is_announced(masked, inputs, tmp_path):
+    with pytest.warns(LexiceptWarning) as warned:
+        train(splade(inputs, masked, query_k=3), tmp_path / "run")
+    assert [str(warning.message) for warning in warned] == [
+        f"the trained model can't be written for {layout}: query_k: limits have no place there"
+        for layout in (Kind.splade, Kind.sentence_transformers)
+    ]
+    with pytest.warns(LexiceptWarning, match="written for splade: special tokens are left out"):
+        train(splade(inputs, masked), tmp_path / "without")
 
 
 def test_a_backbone_that_would_lose_a_part_is_refused(masked, inputs, tmp_path):

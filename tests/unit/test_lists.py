@@ -74,6 +74,8 @@ def test_lists_of_two_sources_joined():
         ),
         ("[1, [2, 0.5], [3, 1], [2, 9], [3, 9]]", CandidateList("1", ("2", "3"), 1, (0.5, 1.0))),
         ("[1, 2, 3]", CandidateList("1", ("2", "3"), 1)),
+        # MarginMSE: the scores of the positive and the negative, in front.
+        ("9.25\t-1e-1\t7\tp\tn", CandidateList("7", ("p", "n"), 1, (9.25, -0.1))),
         # sentence-transformers/msmarco-hard-negatives.
         (
             '{"qid": 5, "pos": [1, 2], "neg": {"bm25": [9, 2, 8], "tas-b": [7, 9, 1]}}',

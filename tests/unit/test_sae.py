@@ -263,6 +263,12 @@ def test_the_learning_rate_falls_in_the_last_fifth():
     assert (settings.steps, settings.decay_steps) == (100, 20)
 
 
+def test_a_short_training_takes_larger_steps():
+    rates = [SAESettings(tokens=10 * steps, batch_size=10).rate for steps in (100, 1000, 1001)]
+    assert rates == [3e-3, 3e-3, 1e-3]
+    assert SAESettings(tokens=10, learning_rate=0.5).rate == 0.5
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

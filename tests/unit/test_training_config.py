@@ -15,14 +15,15 @@ from lexicept.checks import from_mapping
 from lexicept.errors import InputError
 from lexicept.training.pretraining import settings as pretraining_module
 from lexicept.training.ranking import config as module
+from lexicept.training.ranking import model_settings as model_module
 from lexicept.training.ranking.config import (
     DataSettings,
     LossSettings,
-    ModelSettings,
     OptimizerSettings,
     TrainingConfig,
     load_config,
 )
+from lexicept.training.ranking.model_settings import ModelSettings
 from lexicept.training.sae import settings as sae_module
 from lexicept.training.sae.settings import SAESettings
 
@@ -295,7 +296,7 @@ def test_changes_that_are_refused(tmp_path, assignment, message):
 
 def test_every_field_says_what_it_is():
     """A string follows every annotated name of a dataclass."""
-    modules = (module, sae_module, pretraining_module)
+    modules = (module, model_module, sae_module, pretraining_module)
     bodies = [node for one in modules for node in ast.parse(inspect.getsource(one)).body]
     classes = [node for node in bodies if isinstance(node, ast.ClassDef)]
     assert len(classes) >= 11
@@ -344,3 +345,10 @@ def test_lists_are_read_and_written_as_lists(written):
     ):
         with pytest.raises(InputError, match=message):
             written(f"data: {{corpus: docs}}\nmodel: {{sae: {{prefixes: {value}}}}}")
+
+
+@pytest.mark.parametrize(("trained", "rate"), [("head", 1e-3), ("lora", 1e-3), ("all", 2e-5)])
+def test_a_network_learns_more_slowly_than_a_head(trained, rate):
+    assert config({"model": {"trained": trained}}).learning_rate == rate
+    given = config({"model": {"trained": trained}, "optimizer": {"learning_rate": 0.5}})
+    assert given.learning_rate == 0.5

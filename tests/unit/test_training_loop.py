@@ -31,7 +31,7 @@ def unclipped(monkeypatch):
 class Settings:
     steps: int = 5
     weight_decay: float = 0.0
-    learning_rate: float = 0.1
+    rate: float = 0.1
     warmup_steps: int = 0
     decay_steps: int | None = None
     schedule_steps: int | None = None
@@ -116,18 +116,18 @@ def test_every_step_has_its_own_rate():
         loop.step([2.0, 2.0])
         moved.append(before - task.values[0])
     assert moved == pytest.approx([0.05, 0.1, 0.1, 0.05], rel=1e-9)
-    settings = Settings(10, learning_rate=8.0, warmup_steps=4, decay_steps=4)
+    settings = Settings(10, rate=8.0, warmup_steps=4, decay_steps=4)
     rates = [learning_rate_at(settings, step) for step in range(10)]
     assert rates == [2, 4, 6, 8, 8, 8, 8, 6, 4, 2]
-    stopped = Settings(4, learning_rate=8.0, decay_steps=8, schedule_steps=8)
+    stopped = Settings(4, rate=8.0, decay_steps=8, schedule_steps=8)
     assert [learning_rate_at(stopped, step) for step in range(4)] == [8, 7, 6, 5]
-    flat = Settings(5, learning_rate=8.0, warmup_steps=4)
+    flat = Settings(5, rate=8.0, warmup_steps=4)
     assert [learning_rate_at(flat, step) for step in range(5)] == [2, 4, 6, 8, 8]
 
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_warm_up_or_decay_of_one_step_is_none(steps):
-    settings = Settings(4, learning_rate=3.0, warmup_steps=steps, decay_steps=steps)
+    settings = Settings(4, rate=3.0, warmup_steps=steps, decay_steps=steps)
     assert [learning_rate_at(settings, step) for step in range(4)] == [3.0] * 4
 
 

@@ -25,6 +25,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head
+from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae.states import backbone_reader
 from lexicept.training.ranking import run as run_module
 from lexicept.training.ranking.config import load_config
@@ -46,7 +47,7 @@ from support.runs import (
     metrics,
     tensors,
 )
-from support.tiny import WORDS, save_collection
+from support.tiny import WORDS, save_collection, tiny_backbone
 
 pytestmark = pytest.mark.usefixtures("_hasty")
 
@@ -193,12 +194,28 @@ def test_a_scale_of_the_encoder_it_starts_from_is_learned_anew(inputs, unbroken,
     assert_same_run(tmp_path / "run", unbroken("head"))
 
 
-def test_a_start_that_puts_prompts_before_texts_is_refused(inputs, tmp_path):
-    encoder = Encoder.load(inputs / "start")
-    encoder.prompts = {"query": "q: ", "document": ""}
-    encoder.save(str(tmp_path / "start"), create_model_card=False)
-    with pytest.raises(InputError, match="puts prompts before texts"):
-        train(configuration(inputs, model={"start": str(tmp_path / "start")}), tmp_path / "run")
+def test_prompts_of_the_start_are_read_in_training_and_validation(inputs, tmp_path):
+    """Cached states and texts give one loss and one nDCG, other ones than without prompts."""
+    torch.manual_seed(3)
+    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), ["w"] * 50)
+    encoder = Encoder.of(tiny_backbone(tmp_path / "bert", dropout=0.0), head)
+    prompts = {"without": {"query": "", "document": ""}}
+    prompts["with"] = {"query": "bade kilo ", "document": "mulo "}
+    for name, texts in prompts.items():
+        encoder.prompts = texts
+        encoder.save(str(tmp_path / name), create_model_card=False)
+    once = {"steps": 1, "accumulation": 1, "learning_rate": 1e-9, "mini_batch": None}
+    lines = {}
+    for trained, start in (("head", "with"), ("lora", "with"), ("all", "without")):
+        model = {"start": str(tmp_path / start), "trained": trained}
+        config = configuration(inputs, model=model, optimizer=once, validation={"every": 1})
+        folder = train(config, tmp_path / trained)
+        lines[trained] = metrics(tmp_path / trained)
+        assert Encoder.load(folder).prompts == prompts[start]
+    for index, measure in ((0, "loss"), (1, "eval_ndcg"), (1, "eval_qd_flops")):
+        expected = lines["head"][index][measure]
+        assert lines["lora"][index][measure] == pytest.approx(expected, rel=5e-3)
+        assert lines["all"][index][measure] != pytest.approx(expected, rel=5e-3)
 
 
 def test_documents_are_counted_in_every_step(unbroken, inputs):
@@ -715,7 +732,7 @@ def test_the_optimiser_has_what_learns_and_nothing_else(
     assert set(rates) == learns
     assert {name for name in learns if not name.startswith("model.")} == factors
     assert all(rates[name] == 0.02 for name in factors)
-    assert {rates[name] for name in learns - factors} == {1e-3}
+    assert {rates[name] for name in learns - factors} == {2e-5 if trained == "all" else 1e-3}
     backbone = {name for name in learns if name.startswith("model.0.model.")}
     if trained == "head":
         assert learns - factors == {f"model.0.{n}" for n, _ in trainer.model[0].named_parameters()}
@@ -842,6 +859,7 @@ def test_an_sae_is_trained_first(inputs, tmp_path):
     assert metrics(tmp_path / "run")[-1]["eval_document_length"] <= 7
 
 
+@pytest.mark.filterwarnings("ignore:the trained model can't be written")
 def test_a_head_may_begin_with_few_dimensions(inputs, tmp_path):
     lengths = []
     for dims in (None, 2):
@@ -871,6 +889,7 @@ def test_a_decoder_learns_where_an_sae_also_reconstructs(inputs, tmp_path, monke
     assert bool(logged) is (weight > 0)
 
 
+@pytest.mark.filterwarnings("ignore:the trained model can't be written")
 @pytest.mark.parametrize(
     ("head", "size", "expected"), [("mlm", None, 82), ("random", 19, 19), ("expanded", 20, 20)]
 )

@@ -30,8 +30,8 @@ from lexicept.vectors import Integers
 
 _ACCEPTED = (
     "accepted: lexicept's lists, ColBERT's JSON Lines ([qid, [pid, score], ...]), hard negatives "
-    'of sentence-transformers ({"qid", "pos", "neg"}), and triples (qid, positive, negative) '
-    "between tabs"
+    'of sentence-transformers ({"qid", "pos", "neg"}), and between tabs triples (qid, positive, '
+    "negative) or scored triples (positive's score, negative's score, qid, positive, negative)"
 )
 
 
@@ -133,10 +133,11 @@ class Lists(LazySequence[CandidateList]):
 
         Formats: lexicept's files; ColBERT's JSON Lines ``[qid, [pid, score], ...]`` and ``[qid,
         pid, ...]``, with the relevant document first; sentence-transformers'
-        ``msmarco-hard-negatives``, with the negatives of all systems in order; and triples of ids
-        ``qid \\t positive \\t negative``. Repeated documents of the last three are dropped. A line
-        of another format is refused here, any other bad line when it is read. Raises InputError for
-        an unreadable, gzipped or empty file, or a bad line."""
+        ``msmarco-hard-negatives``, with the negatives of all systems in order; triples of ids
+        ``qid \\t positive \\t negative``; and MarginMSE's triples with a teacher's scores in front
+        (Hofstätter et al. 2020). Repeated documents of ColBERT's lists and of hard negatives are
+        dropped. A line of another format is refused here, any other bad line when it is read.
+        Raises InputError for an unreadable, gzipped or empty file, or a bad line."""
         name = os.fspath(path)
         offsets = array("q")
         parse: Parser | None = None
@@ -195,7 +196,7 @@ def _parser(location: Location, line: bytes) -> Parser:
         for key, parse in (("query_id", _parse_ours), ("qid", _parse_hard_negatives)):
             if key in fields:
                 return parse
-    elif line.count(b"\t") == 2:
+    elif line.count(b"\t") in (2, 4):
         return _parse_triple
     raise location.error(f"not a line of lists; {_ACCEPTED}")
 
@@ -238,12 +239,19 @@ def _parse_hard_negatives(location: Location, line: bytes) -> CandidateList:
 
 def _parse_triple(location: Location, line: bytes) -> CandidateList:
     columns = decode(location, line).split("\t")
-    if len(columns) != 3:
-        raise location.error(f"{len(columns)} columns, expected query, positive, negative")
-    query, positive, negative = columns
+    if len(columns) not in (3, 5):
+        expected = "query, positive, negative, after two scores or none"
+        raise location.error(f"{len(columns)} columns, expected {expected}")
+    *scores, query, positive, negative = columns
     if positive == negative:
         raise location.error(f"{positive!r} is both positive and negative")
-    return assemble(location, query, [positive], [negative])
+    if not scores:
+        return assemble(location, query, [positive], [negative])
+    try:
+        values = [float(score) for score in scores]
+    except ValueError:
+        raise location.error(f"scores must be numbers, not {scores!r:.40}") from None
+    return assemble(location, query, [[positive, values[0]]], [[negative, values[1]]])
 
 
 def assemble(

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,6 +35,7 @@ Scorer = Callable[[Sequence[str], Sequence[Sequence[str]]], list[Floats]]
 """Ids of n queries and of each query's documents → n arrays of scores of the documents."""
 
 
+@runtime_checkable
 class Teacher(Protocol):
     """A model that scores documents; ``prepare`` sees all texts, to encode every text once."""
 

@@ -50,7 +50,7 @@ class LoopSettings(Protocol):
     @property
     def schedule_steps(self) -> int | None: ...
     @property
-    def learning_rate(self) -> float: ...
+    def rate(self) -> float: ...  # learning rate after warm-up
     @property
     def weight_decay(self) -> float: ...
 
@@ -61,7 +61,7 @@ class NotFiniteError(LexiceptError):
 
 def learning_rate_at(settings: LoopSettings, step: int) -> float:
     """Return the learning rate of a step, counted from 0: warm-up, constant, decay."""
-    rate = settings.learning_rate * min(1.0, (step + 1) / max(1, settings.warmup_steps))
+    rate = settings.rate * min(1.0, (step + 1) / max(1, settings.warmup_steps))
     if settings.decay_steps is not None:
         end = settings.schedule_steps or settings.steps
         rate *= min(1.0, (end - step) / max(1, settings.decay_steps))
@@ -128,7 +128,7 @@ class Loop(Generic[Batch]):
         settings = task.settings
         self.optimizer = torch.optim.AdamW(
             task.groups(),
-            lr=settings.learning_rate,
+            lr=settings.rate,
             eps=task.epsilon,
             weight_decay=settings.weight_decay,
             fused=True,

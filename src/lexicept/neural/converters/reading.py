@@ -260,7 +260,10 @@ def check_backbone(name: str, *, own_head: bool) -> None:
     prompts = config.get("prompts")
     if isinstance(prompts, dict) and any(prompts.values()):
         if sparse:
-            raise InputError(f"{name}: it puts prompts before texts, which training does not")
+            raise InputError(
+                f"{name}: it puts prompts before texts, which its backbone would lose; "
+                "model.start keeps them"
+            )
         warnings.warn(f"{name}: training leaves its prompts out", LexiceptWarning, stacklevel=2)
     if not own_head:
         return

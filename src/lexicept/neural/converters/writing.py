@@ -33,9 +33,11 @@ def write_model(encoder: Encoder, layout: Kind, folder: Path) -> None:
     Both layouts are folders that ``SparseEncoder`` loads, with the masked language model at the
     root, for ``AutoModelForMaskedLM``. None reads long texts in windows: texts are cut at the
     backbone's limit. Queries get the documents' length, with a warning about a change. Raises
-    InputError if the layout can't express the encoder; see ``_require_expressible``."""
-    backbone = encoder.backbone
-    head = _require_expressible(encoder, layout)
+    InputError if the layout can't express the encoder; see ``refusal``."""
+    backbone, head = encoder.backbone, encoder.head
+    if reason := refusal(encoder, layout):
+        raise InputError(f"this encoder can't be written for {layout}: {reason}")
+    assert isinstance(head, VocabularyHead)
     length = min(backbone.window, backbone.max_query_tokens or backbone.window)
     if length != backbone.one_window:
         message = f"{layout} has one length: queries will be cut after {backbone.one_window} tokens"
@@ -68,8 +70,8 @@ def write_model(encoder: Encoder, layout: Kind, folder: Path) -> None:
     remove(work)
 
 
-def _require_expressible(encoder: Encoder, layout: Kind) -> VocabularyHead:
-    """Return the head; raise InputError for the first property without a place in a layout."""
+def refusal(encoder: Encoder, layout: Kind) -> str | None:
+    """Return the encoder's first property without a place in a layout; None without any."""
     backbone, head = encoder.backbone, encoder.head
     settings = head.settings
     # Limits that a layout has no place for.
@@ -82,17 +84,13 @@ def _require_expressible(encoder: Encoder, layout: Kind) -> VocabularyHead:
         limited.append("pruning")
     if encoder.index_settings.query_max_qd_flops is not None:
         limited.append("query_max_qd_flops")
-    has_own_subwords = isinstance(head, VocabularyHead) and (
-        head.size == backbone.model.config.vocab_size
-        and list(head.terms) == token_terms(backbone.tokenizer, head.size)
-    )
     for refused, reason in (
         (
             type(backbone.model.config) not in MODEL_FOR_MASKED_LM_MAPPING,
             f"{type(backbone.model).__name__} has no masked-language-model class",
         ),
         (not isinstance(head, VocabularyHead), "its dimensions are latents, not sub-words"),
-        (not has_own_subwords, "its dimensions are not the backbone's own sub-words"),
+        (not names_own_subwords(encoder), "its dimensions are not the backbone's own sub-words"),
         (bool(limited), f"{', '.join(limited)}: limits have no place there"),
         (pools_itself and any(encoder.prompts.values()), "prompts have no place there"),
         (settings.query_scale != 1, "query_scale has no place there"),
@@ -110,9 +108,17 @@ def _require_expressible(encoder: Encoder, layout: Kind) -> VocabularyHead:
         ),
     ):
         if refused:
-            raise InputError(f"this encoder can't be written for {layout}: {reason}")
-    assert isinstance(head, VocabularyHead)
-    return head
+            return reason
+    return None
+
+
+def names_own_subwords(encoder: Encoder) -> bool:
+    """Return True if the dimensions are the backbone's sub-words, as in SPLADE."""
+    backbone, head = encoder.backbone, encoder.head
+    return isinstance(head, VocabularyHead) and (
+        head.size == backbone.model.config.vocab_size
+        and list(head.terms) == token_terms(backbone.tokenizer, head.size)
+    )
 
 
 def _masked_model(backbone: Backbone, head: VocabularyHead) -> Any:

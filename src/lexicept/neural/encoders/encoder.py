@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -31,12 +33,26 @@ _DEFAULT = IndexSettings()
 
 _NAMES = "terms"
 
-HEAD_TYPES: tuple[type[Head], ...] = (SAEHead, VocabularyHead)
-"""Heads that a saved encoder may end in: a new kind is a subclass of ``Head``, listed here."""
+HEADS = "lexicept.heads"
+"""Group of entry points with subclasses of ``Head`` in installed packages."""
 
-_HEAD_TYPES: dict[str, Any] = {
-    f"{head_type.__module__}.{head_type.__name__}": head_type for head_type in HEAD_TYPES
-}
+_KNOWN: tuple[type[Head], ...] = (SAEHead, VocabularyHead)
+
+
+def _head_type(path: str) -> Any:
+    """Return the head class of a path among those imported or installed: a model's folder can't
+    have other code imported. Raises InputError for another class."""
+    installed = (entry_point.load() for entry_point in entry_points(group=HEADS))
+    for head_type in chain(_KNOWN, _subclasses(Head), installed):
+        if path == f"{head_type.__module__}.{head_type.__qualname__}":
+            return head_type
+    raise InputError(f"its head {path} is neither imported nor an entry point of {HEADS!r}")
+
+
+def _subclasses(head_type: Any) -> Iterator[Any]:
+    for subclass in head_type.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
@@ -91,7 +107,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         try:
             modules = json.loads(text)
             backbone = Backbone.load(str(folder))
-            head_type = _HEAD_TYPES[modules[1]["type"]]
+            head_type = _head_type(modules[1]["type"])
             head = head_type.load(str(folder), subfolder=modules[1]["path"])
             encoder = cls.of(backbone, head, IndexSettings.read(folder))
             encoder.read_settings(folder)

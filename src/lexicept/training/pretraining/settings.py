@@ -74,6 +74,11 @@ class PretrainingSettings:
     """Seed of the order of texts, the masks, dropout and random rows."""
 
     @property
+    def rate(self) -> float:
+        """Learning rate after warm-up."""
+        return self.learning_rate
+
+    @property
     def share(self) -> float:
         """``mask_share`` or its default."""
         return self.mask_share or (0.2 if self.masking == "mntp" else 0.15)

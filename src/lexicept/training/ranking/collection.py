@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
 from lexicept.candidates.mining import MiningSettings, mine
+from lexicept.candidates.teachers import Teacher
 from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
+from lexicept.corpora.records import Document, Location, checked
 from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.index.builder import Contents, IndexBuilder, write_documents
@@ -23,6 +25,7 @@ from lexicept.index.stored import StoredDocuments
 from lexicept.progress import Progress
 from lexicept.storage.cached import cached
 from lexicept.storage.workspace import new_folder
+from lexicept.training.own_parts import OwnPart
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.data import TeacherScores, TrainingData, WordWeights
 from lexicept.training.ranking.run_folder import RunFolder
@@ -108,9 +111,11 @@ def check_corpora(config: TrainingConfig) -> None:
     """Read the first document, query and judgement of every source of a run. Raises InputError for
     a source that is missing, empty or of no known format."""
     data, validation = config.data, config.validation
-    for corpus in {data.corpus, validation.corpus or data.corpus}:
-        if next(iter(read_documents(corpus)), None) is None:
-            raise InputError(f"{corpus}: no documents")
+    for corpus in (data.corpus, validation.corpus):
+        if corpus is None:
+            continue
+        if next(iter(_documents(corpus)), None) is None:
+            raise InputError(f"{_name(corpus)}: no documents")
     for queries, split in ((data.queries, data.split), (validation.queries, validation.split)):
         if queries is not None and next(iter(read_queries(queries, split)), None) is not None:
             next(iter(read_qrels(queries, split)), None)
@@ -124,8 +129,30 @@ def needs_words(config: TrainingConfig) -> bool:
     return bool(mines or config.teacher.bm25_weight or config.loss.words)
 
 
+def _documents(corpus: str | OwnPart) -> Iterable[Document]:
+    """Open a corpus; documents of an own reader are checked like all others."""
+    if isinstance(corpus, str):
+        return read_documents(corpus)
+    reader = corpus.make(Iterable)
+    return checked(
+        (location, partial(_document, location, document))
+        for position, document in enumerate(reader, 1)
+        for location in [Location(corpus.class_path, position, "document")]
+    )
+
+
+def _document(location: Location, document: Any) -> Document:
+    if not isinstance(document, Document):
+        raise location.error(f"{type(document).__name__} is no lexicept.corpora.Document")
+    return document
+
+
+def _name(corpus: str | OwnPart) -> str:
+    return corpus if isinstance(corpus, str) else corpus.class_path
+
+
 def open_corpus(
-    corpus: str, folder: Path, progress: Progress, *, words: bool, prefix: str = ""
+    corpus: str | OwnPart, folder: Path, progress: Progress, *, words: bool, prefix: str = ""
 ) -> Corpus:
     """Return a corpus on disk, in ``<prefix>words`` or ``<prefix>documents`` of a folder; an absent
     or damaged corpus is stored first. ``words`` also indexes the words, which takes most of the
@@ -136,13 +163,13 @@ def open_corpus(
     return stored_documents(corpus, folder / f"{prefix}documents")
 
 
-def stored_documents(corpus: str, path: Path) -> Corpus:
+def stored_documents(corpus: str | OwnPart, path: Path) -> Corpus:
     """Return a corpus on disk without an index; absent or damaged documents are stored first."""
 
     def write() -> None:
         with new_folder(path, "documents") as folder:
-            if not write_documents(folder, read_documents(corpus)):
-                raise InputError(f"{corpus}: no documents")
+            if not write_documents(folder, _documents(corpus)):
+                raise InputError(f"{_name(corpus)}: no documents")
 
     def read(folder: Path) -> Corpus:
         corpus = Corpus(folder)
@@ -152,12 +179,12 @@ def stored_documents(corpus: str, path: Path) -> Corpus:
     return cached(path, write, read)
 
 
-def word_index(corpus: str, path: Path, progress: Progress) -> IndexReader:
+def word_index(corpus: str | OwnPart, path: Path, progress: Progress) -> IndexReader:
     """Return an index of the documents' words; an absent or damaged index is built first."""
 
     def build() -> None:
         with IndexBuilder(path) as builder:
-            builder.add_documents(read_documents(corpus), {})
+            builder.add_documents(_documents(corpus), {})
             weighting = VocabularySettings(BM25())
             builder.add_vocabulary(WordVectorizer("en"), weighting, progress=progress)
             builder.commit()
@@ -174,7 +201,7 @@ def _pseudo_queries(run: RunFolder, corpus: Corpus) -> tuple[dict[str, str], Rel
     for name, document, text in pseudo_queries.named(pairs):
         queries[name], sources[name] = text, (document,)
     if not queries:
-        raise InputError(f"{data.corpus}: no pseudo-queries can be made of these documents")
+        raise InputError(f"{_name(data.corpus)}: no pseudo-queries can be made of these documents")
     return queries, sources
 
 
@@ -267,22 +294,32 @@ def _training_data(
         corpus.contents,
         [CandidateList(*item, len(item[1])) for item in zip(queries, relevant, strict=True)],
         words,
-        _teacher(run, texts, corpus.contents),
+        _teacher(run, queries, corpus),
     )
 
 
-def _teacher(
-    run: RunFolder, queries: Sequence[str], documents: Sequence[str]
-) -> TeacherScores | None:
-    teacher = run.config.teacher
+def _teacher(run: RunFolder, queries: dict[str, str], corpus: Corpus) -> TeacherScores | None:
+    teacher, folder = run.config.teacher, run.prepared / "teacher"
     if not teacher.scores_all:
         return None
-    query_vectors = document_vectors = None
+    query_vectors = document_vectors = scorer = None
     if teacher.dense is not None:
         from lexicept.training.ranking.neural_teachers import embeddings
 
-        folder, bf16 = run.prepared / "teacher", run.config.optimizer.bf16
+        bf16 = run.config.optimizer.bf16
+        texts = list(queries.values())
         query_vectors, document_vectors = embeddings(
-            teacher.dense, queries, documents, folder, run.progress, bf16=bf16
+            teacher.dense, texts, corpus.contents, folder, run.progress, bf16=bf16
         )
-    return TeacherScores(query_vectors, document_vectors, teacher.dense_weight, teacher.bm25_weight)
+    if teacher.own is not None:
+        documents = dict(zip(corpus.ids, corpus.contents, strict=True))
+        own = teacher.own.make(Teacher)
+        scorer = own.prepare(queries, documents, folder, run.progress)
+    return TeacherScores(
+        query_vectors,
+        document_vectors,
+        teacher.dense_weight,
+        teacher.bm25_weight,
+        scorer,
+        teacher.own_weight,
+    )

@@ -10,134 +10,37 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from annotated_types import Ge, Lt
+from annotated_types import Lt
 
-from lexicept.checks import Count, NotNegative, Positive, Seed, Share, Whole, from_mapping, settings
-from lexicept.encoding.head_settings import Pooling
-from lexicept.encoding.sources import DEFAULT_BACKBONE, Dtype
+from lexicept.checks import (
+    Count,
+    Items,
+    NotNegative,
+    Positive,
+    Seed,
+    Share,
+    Whole,
+    from_mapping,
+    settings,
+)
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import depth_of
 from lexicept.storage.files import replace_file
 from lexicept.storage.yaml_text import parse_yaml, read_yaml
-from lexicept.training.pretraining.head_kinds import HEAD_KINDS, LanguageHead
-from lexicept.training.sae.settings import SAESettings
-from lexicept.vectors import Pruning
+from lexicept.training.own_parts import OR_OWN, OwnLoss, OwnPart
+from lexicept.training.ranking.model_settings import Length, ModelSettings
 
 E2 = "E2"
 """E² (SAE-SPLADE) as a measure of checkpoints."""
-
-Length = Annotated[Count, Ge(8)]
-"""Length of cut texts in tokens, special tokens included."""
-
-
-@settings
-class ModelSettings:
-    """The encoder to train."""
-
-    start: str | None = None
-    """Saved encoder to start from: a folder or a hub name; null makes an encoder of the settings
-    below."""
-    backbone: str = DEFAULT_BACKBONE
-    """Backbone: a hub name or a folder."""
-    layer: Count | None = None
-    """Number of blocks to run; null for the blocks before a pretrained SAE, or all."""
-    bidirectional: bool | None = None
-    """Let a decoder's tokens attend to later tokens; null for the saved setting, or true."""
-    dtype: Dtype | None = None
-    """Type of the backbone's weights, trained and saved; null for the saved type, or float32.
-    bfloat16 halves the memory of a frozen backbone, also under adapters."""
-    special_tokens: bool | None = None
-    """Treat special tokens, such as [CLS] and [SEP], like any token in SAE training, pooling and
-    the saved model (SAE-SPLADE, section 3); null for the saved setting, or false."""
-    head: Literal["sae", LanguageHead] = "sae"
-    """Head: a sparse autoencoder, pretrained or first trained on the documents (``sae``); the
-    backbone's own language head, masked or, for a decoder, causal (``mlm``); a language head over
-    whole words, with means over the words' sub-words as rows (``expanded``); or a language head
-    with random rows (``random``)."""
-    sae: SAESettings = field(default_factory=SAESettings)
-    """Training of the SAE for the head ``sae`` without ``pretrained``."""
-    sae_input: Literal["states", "transformed"] = "states"
-    """Input of the SAE: states after the last block, or these states after the transform of the
-    backbone's language head (SAE-SPLADE, Table 2: "+ T")."""
-    sae_queries: bool = False
-    """Train the SAE on the training queries too, after the documents."""
-    pretrained: str | None = None
-    """Pretrained SAE for the head ``sae``: a folder or a hub name, of any layout of
-    ``lexicept.neural.sae_formats``; for several layers, ``layer`` is required."""
-    pretrained_width: Count | None = None
-    """Number of latents of the pretrained SAE, to choose among several."""
-    pretrained_l0: Positive | None = None
-    """Active latents per token of the pretrained SAE: among several SAEs of a layer and width, the
-    nearest is taken; null for 100."""
-    size: Count | None = None
-    """Dimensions of the heads ``expanded`` (the documents' most frequent words) and ``random``."""
-    initial_active_dims: Count | None = None
-    """Mean number of active dimensions per token before training, by an equal shift of all biases;
-    null leaves the biases. Without k a head may begin with half of the dimensions active, too many
-    for a short training to undo."""
-    pooling: Pooling | None = None
-    """Pooling of token activations to a text's: max, sum (of logarithms) or sqrt_sum (the root of
-    the sum); null for the head's setting, max for a new head."""
-    query_k: Whole | None = None
-    """Active dimensions per query token; null for the head's setting, 0 for no constraint."""
-    document_k: Whole | None = None
-    """Active dimensions per document token; null for the head's setting, 0 for no constraint."""
-    query_max_active_dims: Count | None = None
-    """Largest number of dimensions of a query of the trained model, unused in training; null for
-    all."""
-    document_max_active_dims: Count | None = None
-    """Largest number of dimensions of a document of the trained model; null for all."""
-    max_query_tokens: Length | None = None
-    """Length at which the trained model cuts queries, special tokens included, as in papers'
-    evaluations; null reads whole queries, in windows, or follows ``start``."""
-    max_document_tokens: Length | None = None
-    """Length at which the trained model cuts documents, also in SAE training; null likewise."""
-    pruning: Pruning | None = None
-    """Order of a query's dimensions under a limit: the largest ``weight`` or, in an index, the
-    largest ``impact``, the weight times the dimension's largest document weight; null for the
-    head's setting, weight for a new head."""
-    weighting: Literal["splade", "bm25"] = "splade"
-    """Weighting of pooled activations in an index: as in training, or by BM25 with idf and length
-    normalisation, which training never uses."""
-    k1: NotNegative = 1.5
-    """BM25's k1 (saturation)."""
-    b: Share = 0.75
-    """BM25's b (length normalisation), 0 to 1."""
-    query_scale: Positive = 1.0
-    """Factor on the trained model's query weights beside words; learned with ``loss.words``."""
-    trained: Literal["head", "lora", "all"] = "head"
-    """Parameters to learn: the head, on cached states of a frozen backbone; the head and low-rank
-    adapters of the backbone; or all."""
-    freeze_head: bool = False
-    """Train the backbone alone (SPLARE); requires ``trained: lora`` or ``all``."""
-    lora_rank: Count = 16
-    """Rank r of the adapters, with a factor of 2."""
-
-    def __post_init__(self) -> None:
-        if self.pretrained and self.head != "sae":
-            raise InputError(f"pretrained requires head: sae, not {self.head!r}")
-        if self.freeze_head and self.trained == "head":
-            raise InputError("freeze_head requires trained: lora or all; nothing learns otherwise")
-        sized = self.head != "sae" and HEAD_KINDS[self.head].dimensions != "subwords"
-        if sized and not (self.size or self.start):
-            raise InputError(f"size is missing: dimensions of the head {self.head!r}")
-        dims = self.initial_active_dims
-        if dims is not None and self.head == "sae" and self.sae.has_thresholds:
-            raise InputError(
-                "initial_active_dims shifts biases and so requires an SAE with k; "
-                f"{self.sae.architecture} has thresholds"
-            )
-        size = self.sae.num_latents if self.head == "sae" else self.size
-        if None not in (dims, size) and dims >= size:  # type: ignore[operator]
-            raise InputError(f"initial_active_dims must be below {size}, not {dims}")
 
 
 @settings
 class DataSettings:
     """The documents, queries and candidates to train on."""
 
-    corpus: str = ""
-    """Documents: a path or name for ``lexicept build``."""
+    corpus: Annotated[str | OwnPart, OR_OWN] = ""
+    """Documents: a path or name for ``lexicept build``, or a class of your own, an iterable of
+    ``Document``."""
     queries: str | None = None
     """Queries with judgements: a BEIR folder or an ir_datasets name; null makes pseudo-queries of
     the documents."""
@@ -180,11 +83,15 @@ class TeacherSettings:
     """Weight of the dense similarity; for a cosine, the inverse of a temperature."""
     bm25_weight: NotNegative = 0.0
     """Weight of BM25 over the documents' words."""
+    own: OwnPart | None = None
+    """A ``candidates.teachers.Teacher`` of your own."""
+    own_weight: NotNegative = 1.0
+    """Weight of the own teacher's scores."""
 
     @property
     def scores_all(self) -> bool:
         """True with a source of scores for any query and any document."""
-        return bool(self.dense or self.bm25_weight)
+        return bool(self.dense or self.bm25_weight or self.own)
 
 
 @settings
@@ -198,6 +105,8 @@ class LossSettings:
     """Weight of MarginMSE on the candidates of each query with a relevant document."""
     in_batch: NotNegative = 0.0
     """Weight of the softmax of the relevant document against all documents of the batch."""
+    own: Items[OwnLoss] = ()
+    """Losses of your own: from ``losses.Ranked`` to a number, added by weight."""
     in_batch_known: bool = False
     """Count the batch's further relevant documents as in-batch negatives (ESPLADE, equation 1)."""
     temperature: Positive = 1.0
@@ -248,9 +157,9 @@ class JointSettings:
 class RegularizerSettings(JointSettings):
     """Sparsity regulariser of queries or documents; see ``training.ranking.regularizers``."""
 
-    kind: Literal["flops", "l1", "df_flops"] = "flops"
-    """Regulariser: squared mean weights, mean absolute weights, or squared mean weights of frequent
-    dimensions."""
+    kind: Annotated[Literal["flops", "l1", "df_flops"] | OwnPart, OR_OWN] = "flops"
+    """Regulariser: squared mean weights, mean absolute weights, squared mean weights of frequent
+    dimensions, or a class of your own, from vectors [n, V] to a number."""
     alpha: Annotated[Positive, Lt(1)] = 0.1
     """α of ``df_flops``: share of texts of a frequent dimension."""
     beta: Positive = 10.0
@@ -283,12 +192,14 @@ class OptimizerSettings:
     gradient_checkpointing: bool = False
     """Compute the backbone's blocks again in the backward pass instead of keeping activations:
     about a third more time, for far less memory."""
-    learning_rate: Positive = 1e-3
-    """Learning rate after warm-up."""
+    learning_rate: Positive | None = None
+    """Learning rate after warm-up; null for a network's, 2e-5, with ``model.trained: all``, and a
+    head's, 1e-3, otherwise."""
     warmup_steps: Whole = 30
     """Steps of linear warm-up."""
-    schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Decay of the learning rate after warm-up."""
+    schedule: str = "linear"
+    """Decay of the learning rate after warm-up: ``linear``, ``cosine``, ``constant`` or another
+    schedule of transformers, with ``trainer.lr_scheduler_kwargs``."""
     weight_decay: NotNegative = 0.0
     """AdamW's weight decay, on matrices."""
     max_grad_norm: NotNegative = 1.0
@@ -309,14 +220,16 @@ class ValidationSettings:
     corpus: str | None = None
     """Documents of ``queries``; null for the training corpus."""
     documents: Count | None = None
-    """Largest number of documents: relevant documents, and others drawn by the seed; null for all.
-    With a trained backbone, every validation encodes all of these documents."""
+    """Largest number of documents: relevant documents, and others drawn by the seed; null for all
+    or, with a trained backbone, whose every validation encodes them, as many as a tenth of the
+    training reads, at least 500."""
     split: str = "dev"
     """Split of the judgements."""
     count: Count = 500
     """Largest number of queries, drawn by the seed."""
-    every: Count = 250
-    """Steps between two validations, and two checkpoints."""
+    every: Count | None = None
+    """Steps between two validations, and two checkpoints; null for 250 or, if validation would
+    take more than a tenth of the training, up to a quarter of the steps."""
     checkpoint: Literal["last", "best"] = "best"
     """Checkpoint to publish: the last, as in the papers, or the best."""
     select: str = "nDCG@10"
@@ -333,7 +246,13 @@ class ValidationSettings:
 
 @settings
 class TrainingConfig:
-    """The configuration of one training run."""
+    """The configuration of one training run.
+
+    ``callbacks`` are classes of ``TrainerCallback``, such as
+    ``transformers.EarlyStoppingCallback``. ``trainer`` has further arguments of
+    sentence-transformers' trainer by name, such as ``report_to: tensorboard``, ``fp16`` or
+    ``optim: adafactor``; see ``arguments.PASSED_ON``.
+    """
 
     data: DataSettings = field(default_factory=DataSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
@@ -344,6 +263,14 @@ class TrainingConfig:
     joint_regularizer: JointSettings = field(default_factory=JointSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
+    callbacks: Items[OwnPart] = ()
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate after warm-up."""
+        default = 2e-5 if self.model.trained == "all" else 1e-3
+        return self.optimizer.learning_rate or default
 
     @property
     def data_seed(self) -> int:
@@ -354,9 +281,9 @@ class TrainingConfig:
         data, loss, model = self.data, self.loss, self.model
         if not data.corpus:
             raise InputError("data.corpus is missing: the documents to train on")
-        if not (loss.kl or loss.margin_mse or loss.in_batch):
+        if not (loss.kl or loss.margin_mse or loss.in_batch or loss.own):
             names = "loss.kl, loss.margin_mse, loss.in_batch"
-            raise InputError(f"nothing to learn: one of {names} must be above 0")
+            raise InputError(f"nothing to learn: one of {names} must be above 0, or loss.own given")
         if loss.margin_mse and not data.negatives:
             raise InputError("loss.margin_mse requires data.negatives of at least 1")
         if loss.kl and not (data.negatives or self.teacher.scores_all):

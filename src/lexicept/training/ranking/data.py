@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lexicept.candidates.lists import CandidateList
+from lexicept.candidates.teachers import Scorer
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.sae.cached_states import CachedStates
@@ -34,6 +35,10 @@ class TeacherScores:
     """Weight of the embeddings' dot product."""
     bm25_weight: float = 0.0
     """Weight of BM25."""
+    own: Scorer | None = None
+    """Scorer of an own teacher."""
+    own_weight: float = 0.0
+    """Weight of the own teacher's scores."""
 
 
 class WordWeights(NamedTuple):
@@ -98,6 +103,10 @@ class TrainingData:
             q = torch.from_numpy(np.asarray(self.teacher.queries[queries], np.float32))
             d = torch.from_numpy(np.asarray(self.teacher.documents[documents], np.float32))
             scores += self.teacher.dense_weight * (q @ d.T)
+        if self.teacher.own is not None:
+            listed = [self.document_ids[index] for index in documents]
+            own = self.teacher.own([self.query_ids[q] for q in queries], [listed] * len(queries))
+            scores += self.teacher.own_weight * torch.from_numpy(np.asarray(own, np.float32))
         return scores
 
 
@@ -187,6 +196,8 @@ class Collator:
     """Texts through the model at once; None for all."""
     words: bool = False
     """True if the score needs BM25."""
+    prompts: tuple[str, str] = ("", "")
+    """Prompts before queries and documents; cached states include them."""
 
     def __call__(self, examples: Sequence[dict[str, int]]) -> dict[str, Any]:
         """Return a batch for the items ``{"number": n}`` of a ``datasets.Dataset``."""
@@ -259,4 +270,5 @@ class Collator:
         if isinstance(self.source, tuple):
             return self.source[side].features(indices, limit)
         texts = self.data.documents if side else self.data.queries
-        return self.source.preprocess([texts[index] for index in indices], max_length=limit)
+        chosen = [texts[index] for index in indices]
+        return self.source.preprocess(chosen, prompt=self.prompts[side], max_length=limit)

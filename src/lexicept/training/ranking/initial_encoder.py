@@ -11,6 +11,7 @@ from accelerate import PartialState
 from torch import Tensor
 from torch.utils.data import ConcatDataset
 
+from lexicept.candidates.teachers import Teacher
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.blocks import check_checkpointing, checkpoint_blocks
@@ -24,9 +25,11 @@ from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae.cached_states import cached_reader
 from lexicept.neural.sae.states import origin_of
 from lexicept.neural.sae_formats.pretrained import USUAL_L0, find_pretrained_sae
+from lexicept.training.own_parts import OwnPart
 from lexicept.training.pretraining.head_kinds import HEAD_KINDS, HeadVocabulary
-from lexicept.training.ranking.config import ModelSettings, TrainingConfig
+from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.data import TrainingData
+from lexicept.training.ranking.model_settings import ModelSettings
 from lexicept.training.ranking.neural_teachers import check_dense
 from lexicept.training.ranking.run_folder import RunFolder
 from lexicept.training.sae.trainer import train_on_states, train_sae
@@ -71,14 +74,14 @@ def load_models(config: TrainingConfig) -> Loaded:
         check_checkpointing(backbone)
     if config.teacher.dense is not None:
         check_dense(config.teacher.dense)
+    if config.teacher.own is not None:
+        config.teacher.own.make(Teacher)
     return loaded
 
 
 def _load_start(settings: ModelSettings) -> Loaded:
     assert settings.start is not None
     encoder = open_encoder(settings.start)
-    if any(encoder.prompts.values()):
-        raise InputError(f"{settings.start}: it puts prompts before texts, which training does not")
     if settings.dtype is not None:
         encoder.backbone.model.to(getattr(torch, settings.dtype))
     return Loaded(encoder.backbone, encoder.head, start=encoder)
@@ -86,6 +89,8 @@ def _load_start(settings: ModelSettings) -> Loaded:
 
 def _load_parts(config: TrainingConfig) -> Loaded:
     settings, pretrained = config.model, None
+    if isinstance(settings.head, OwnPart):
+        return Loaded(_load_backbone(settings, settings.layer), settings.head.make(Head))
     check_backbone(settings.backbone, own_head=settings.head != "sae")
     layer = settings.layer
     if settings.pretrained is not None:
@@ -96,13 +101,7 @@ def _load_parts(config: TrainingConfig) -> Loaded:
             l0=settings.pretrained_l0 or USUAL_L0,
         )
         layer = layer or pretrained.layer
-    backbone = Backbone.from_pretrained(
-        settings.backbone,
-        layer,
-        bidirectional=settings.bidirectional,
-        dtype=settings.dtype,
-        special_tokens=settings.special_tokens,
-    )
+    backbone = _load_backbone(settings, layer)
     if pretrained is not None:
         return Loaded(backbone, SAEHead(pretrained.load(backbone=backbone)))
     if settings.head != "sae":
@@ -118,6 +117,16 @@ def _load_parts(config: TrainingConfig) -> Loaded:
     return Loaded(backbone, inner=inner)
 
 
+def _load_backbone(settings: ModelSettings, layer: int | None) -> Backbone:
+    return Backbone.from_pretrained(
+        settings.backbone,
+        layer,
+        bidirectional=settings.bidirectional,
+        dtype=settings.dtype,
+        special_tokens=settings.special_tokens,
+    )
+
+
 def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encoder:
     """Return the encoder to train; an SAE may be trained first. Raises InputError for settings that
     do not fit the models."""
@@ -126,7 +135,7 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
         encoder = loaded.start
     elif loaded.head is None:
         encoder = Encoder.of(loaded.backbone, _sae_head(run, loaded.backbone, loaded.inner, data))
-    elif isinstance(loaded.head, VocabularyHead) and settings.head != "sae":
+    elif isinstance(loaded.head, VocabularyHead) and settings.head in HEAD_KINDS:
         encoder = Encoder.of(loaded.backbone, _language_head(run, loaded, loaded.head, data))
     else:
         encoder = Encoder.of(loaded.backbone, loaded.head)
@@ -175,6 +184,7 @@ def _language_head(
 ) -> Head:
     """Return the backbone's own language head or a new head of the configured kind."""
     settings = run.config.model
+    assert isinstance(settings.head, str)
     assert settings.head != "sae"
     head_type, size = HEAD_KINDS[settings.head], settings.size or 0
     vocabulary = HeadVocabulary(own_head.terms)

@@ -8,11 +8,35 @@ the dtype of the scores; a batch without anything to rank gives 0 with zero grad
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from lexicept.neural.kernels.topk import top_columns
+
+
+class Ranked(NamedTuple):
+    """A batch of B queries with n candidates each and D documents in all, as an own loss reads
+    it."""
+
+    queries: Tensor
+    """Query vectors [B, V]."""
+    documents: Tensor
+    """Document vectors [D, V]."""
+    scores: Tensor
+    """Scores of all pairs [B, D], with temperature, learned factor and words."""
+    known: Tensor
+    """True for known relevant documents [B, D]."""
+    lists: Tensor
+    """Scores of each query's own candidates [B, n]."""
+    mask: Tensor
+    """True for candidates, False for padding [B, n]."""
+    relevant: Tensor
+    """True where the candidate in column 0 is relevant [B]."""
+    taught: Tensor | None
+    """The teacher's, or the lists' own, scores of the candidates [B, n]; None without."""
 
 
 def kl_divergence(scores: Tensor, teacher: Tensor, *, mask: Tensor | None = None) -> Tensor:

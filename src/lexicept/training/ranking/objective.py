@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lexicept.errors import InputError
 from lexicept.neural.heads.base import Head
@@ -80,6 +80,16 @@ class Objective(nn.Module):
                 if settings.kind == "df_flops"
             }
         )
+        self._own_losses = [own.make() for own in loss.own]
+        self._regularizer_of = {
+            side: getattr(regularizers, settings.kind)
+            if isinstance(settings.kind, str)
+            else settings.kind.make()
+            for side, settings in self.sides.items()
+        }
+        parts = (*self._own_losses, *self._regularizer_of.values())
+        # Their parameters are learned, and saved in checkpoints.
+        self.own_parts = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
         self.step = 0
         """Number of optimiser steps so far; the trainer sets it."""
 
@@ -123,8 +133,6 @@ class Objective(nn.Module):
     def forward(self, batch: Batch, _labels: None = None) -> dict[str, Tensor]:
         """Compute the weighted losses of a batch of ``Collator``. Raises InputError for ``loss.kl``
         or ``loss.margin_mse`` without a teacher or scored lists."""
-        if self.cached and torch.is_grad_enabled():
-            return self._forward_cached(batch)
         queries = torch.cat([self._run(features, "query").vectors for features in batch["query"]])
         outputs = [self._run(features, "document") for features in batch["document"]]
         documents = torch.cat([output.vectors for output in outputs])
@@ -147,6 +155,13 @@ class Objective(nn.Module):
         return scores + self.word_weight * targets["words"] if self.settings.words else scores
 
     def _run(self, features: dict[str, Any], task: str) -> _TextOutputs:
+        if not (self.cached and torch.is_grad_enabled()):
+            return self._outputs(features, task)
+        # With the same dropout, and a mini-batch's activations freed before the next one's.
+        outputs: _TextOutputs = checkpoint(self._outputs, features, task, use_reentrant=False)
+        return outputs
+
+    def _outputs(self, features: dict[str, Any], task: str) -> _TextOutputs:
         features = self.model(dict(features), task=task)
         vectors = features["sentence_embedding"]
         if self._reconstruct is None or task == "query":
@@ -169,33 +184,46 @@ class Objective(nn.Module):
         self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         q_top_k, d_top_k = self.settings.query_top_k, self.settings.document_top_k
-        scores = self.scores(queries, documents, targets)
+        ranked = self._ranked(queries, documents, targets)
         if q_top_k is None and d_top_k is None:
-            return self._rank(scores, targets)
+            return self._rank(ranked, targets)
         # ESPLADE: the ranking of vectors cut to their largest weights, and of whole vectors (dual).
         masked_q = queries if q_top_k is None else losses.mask_top_k(queries, q_top_k)
         masked_d = documents if d_top_k is None else losses.mask_top_k(documents, d_top_k)
-        masked = self.scores(masked_q, masked_d, targets)
+        masked = self._ranked(masked_q, masked_d, targets)
         terms = {f"masked_{name}": loss for name, loss in self._rank(masked, targets).items()}
         if self.settings.dual:
-            terms |= self._rank(scores, targets)
+            terms |= self._rank(ranked, targets)
         if self.settings.mask_divergence:
             # The whole vectors teach the cut vectors (ESPLADE, after Yang et al. 2021).
-            divergence = losses.kl_divergence(masked, scores)
+            divergence = losses.kl_divergence(masked.scores, ranked.scores)
             terms["mask_divergence"] = self.settings.mask_divergence * divergence
         return terms
 
-    def _rank(self, scores: Tensor, targets: dict[str, Tensor]) -> dict[str, Tensor]:
-        settings, terms = self.settings, {}
-        # Scores of each query's own candidates [B, n], out of those of all documents [B, D].
-        lists, mask = scores.gather(1, targets["columns"]), targets["mask"]
-        teacher = targets.get("teacher")
+    def _ranked(
+        self, queries: Tensor, documents: Tensor, targets: dict[str, Tensor]
+    ) -> losses.Ranked:
+        scores, columns = self.scores(queries, documents, targets), targets["columns"]
         taught = targets.get("scores")
-        if taught is None and teacher is not None:
-            taught = teacher.gather(1, targets["columns"])
+        if taught is None and "teacher" in targets:
+            taught = targets["teacher"].gather(1, columns)
+        return losses.Ranked(
+            queries,
+            documents,
+            scores,
+            targets["known"],
+            scores.gather(1, columns),
+            targets["mask"],
+            targets["relevant"],
+            taught,
+        )
+
+    def _rank(self, ranked: losses.Ranked, targets: dict[str, Tensor]) -> dict[str, Tensor]:
+        settings, terms = self.settings, {}
+        lists, mask, taught = ranked.lists, ranked.mask, ranked.taught
         if settings.kl:
-            if teacher is not None:
-                kl = losses.kl_divergence(scores, teacher)
+            if "teacher" in targets:
+                kl = losses.kl_divergence(ranked.scores, targets["teacher"])
             elif taught is not None:
                 kl = losses.kl_divergence(lists, taught, mask=mask)
             else:
@@ -204,15 +232,17 @@ class Objective(nn.Module):
         if settings.margin_mse:
             if taught is None:
                 raise InputError("loss.margin_mse requires a teacher, or lists with scores")
-            pairs = mask & targets["relevant"][:, None]
+            pairs = mask & ranked.relevant[:, None]
             terms["margin_mse"] = settings.margin_mse * losses.margin_mse(lists, taught, mask=pairs)
         if settings.in_batch:
-            judged = torch.nonzero(targets["relevant"]).ravel()
+            judged = torch.nonzero(ranked.relevant).ravel()
             terms["in_batch"] = settings.in_batch * losses.in_batch_softmax(
-                scores[judged],
+                ranked.scores[judged],
                 targets["columns"][judged, 0],
-                excluded=None if settings.in_batch_known else targets["known"][judged],
+                excluded=None if settings.in_batch_known else ranked.known[judged],
             )
+        for index, (own, loss) in enumerate(zip(settings.own, self._own_losses, strict=True)):
+            terms[f"{own.name}_{index}"] = own.weight * loss(ranked)
         return terms
 
     def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:
@@ -228,8 +258,10 @@ class Objective(nn.Module):
                     penalties = self._df(side).penalties(settings.alpha, settings.beta)
                     sparsity = regularizers.df_flops(vectors, penalties)
                 else:
-                    sparsity = getattr(regularizers, settings.kind)(vectors)
-                terms[f"{side}_{settings.kind}"] = weight * sparsity
+                    sparsity = self._regularizer_of[side](vectors)
+                kind = settings.kind
+                name = kind if isinstance(kind, str) else kind.name
+                terms[f"{side}_{name}"] = weight * sparsity
         joint = self._joint.weight_at(self.step)
         if joint:
             terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
@@ -258,67 +290,3 @@ class Objective(nn.Module):
                 yield self._run(features, side).vectors
         finally:
             self.model.train(training)
-
-    def _forward_cached(self, batch: Batch) -> dict[str, Tensor]:
-        """Compute the losses with gradient caching.
-
-        First pass: vectors of all mini-batches without gradients, then the losses and their
-        gradients with respect to the vectors. The second pass (``_backward_cached``), when the
-        trainer goes backwards, runs every mini-batch again with these gradients.
-        """
-        mini_batches = [
-            (side, features) for side in ("query", "document") for features in batch[side]
-        ]
-        random_states, leaves = [], []
-        with torch.no_grad():
-            for side, features in mini_batches:
-                random_states.append(_random_state())
-                leaves.append(self._run(features, side).vectors.detach().requires_grad_())
-        count = len(batch["query"])
-        queries, documents = torch.cat(leaves[:count]), torch.cat(leaves[count:])
-        terms = self.components(queries, documents, batch["targets"])
-        parameters = [p for p in (self.log_scale, self.word_weight) if p.requires_grad]
-        total = torch.stack(list(terms.values())).sum()
-        gradients = torch.autograd.grad(total, [*leaves, *parameters], allow_unused=True)
-        terms = {name: loss.detach() for name, loss in terms.items()}
-        # The trainer sums the losses and goes backwards from the sum: one loss carries the hook.
-        carrier = torch.zeros((), device=total.device, requires_grad=True)
-        with_gradients = zip(parameters, gradients[len(leaves) :], strict=True)
-        passes = zip(mini_batches, random_states, gradients[: len(leaves)], strict=True)
-        carrier.register_hook(partial(self._backward_cached, [*with_gradients], [*passes]))
-        loss_name = next(iter(terms))
-        return terms | {loss_name: terms[loss_name] + carrier}
-
-    def _backward_cached(
-        self,
-        parameter_gradients: Iterable[tuple[nn.Parameter, Tensor | None]],
-        passes: Iterable[tuple[tuple[str, dict[str, Any]], Any, Tensor | None]],
-        factor: Tensor,
-    ) -> None:
-        """Add the gradients of a step times ``factor``: the second pass. A pass has side and
-        features, random state, and gradient of the vectors."""
-        for parameter, gradient in parameter_gradients:
-            if gradient is not None:
-                add = gradient * factor
-                parameter.grad = add if parameter.grad is None else parameter.grad + add
-        # Each mini-batch again, with its dropout, now with gradients: d loss / d vectors is known.
-        now = _random_state()
-        for (side, features), state, gradient in passes:
-            if gradient is None:
-                continue
-            _restore_random_state(state)  # the same dropout as in the first pass
-            with torch.enable_grad():
-                vectors = self._run(features, side).vectors
-                (vectors * (gradient * factor)).sum().backward()
-        _restore_random_state(now)
-
-
-def _random_state() -> tuple[Tensor, list[Tensor]]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return torch.get_rng_state(), cuda
-
-
-def _restore_random_state(state: tuple[Tensor, list[Tensor]]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1]:
-        torch.cuda.set_rng_state_all(state[1])

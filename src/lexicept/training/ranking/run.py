@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +15,20 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from accelerate import PartialState
+from transformers import TrainerCallback
 
 from lexicept.corpora import Qrel
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.lora import has_adapters, merge_adapters
+from lexicept.neural.converters import Kind
+from lexicept.neural.converters.writing import names_own_subwords, refusal
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import disk_errors, move, remove, replace_file, sync_folder
-from lexicept.training.ranking.collection import RunData, open_corpus, read_run_data
+from lexicept.training.ranking.arguments import training_arguments
+from lexicept.training.ranking.collection import Corpus, RunData, open_corpus, read_run_data
 from lexicept.training.ranking.config import TrainingConfig, write_yaml
 from lexicept.training.ranking.data import Collator, Sampler
 from lexicept.training.ranking.initial_encoder import initial_encoder, load_models, set_trainable
@@ -30,7 +36,13 @@ from lexicept.training.ranking.metrics import read_metrics, write_card, write_cu
 from lexicept.training.ranking.objective import Objective
 from lexicept.training.ranking.run_folder import RunFolder, claimed
 from lexicept.training.ranking.trainer import Trainer
-from lexicept.training.ranking.validation import NamedTexts, RetrievalEvaluator, Texts, Words
+from lexicept.training.ranking.validation import (
+    NamedTexts,
+    RetrievalEvaluator,
+    Texts,
+    Words,
+    affordable,
+)
 
 PREPARATION = timedelta(weeks=1)
 """Longest wait of the other processes, while the first prepares the shared files."""
@@ -69,9 +81,11 @@ def train(
     taught = config.teacher.scores_all or config.data.lists  # lists may have scores
     if (config.loss.kl or config.loss.margin_mse) and not taught:
         raise InputError(
-            "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, "
+            "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, teacher.own "
             "or data.lists with scores"
         )
+    training_arguments(config, path, validates=True)  # an error before minutes of work
+    callbacks = [callback.make(TrainerCallback) for callback in config.callbacks]
     processes = PartialState(cpu=not torch.accelerator.is_available(), timeout=PREPARATION)
     writes = processes.is_main_process
     shared = prepared or path / "work"
@@ -81,9 +95,13 @@ def train(
             # Models first: a missing or damaged model is an error before minutes of work on data.
             loaded = load_models(config)
             data = read_run_data(run)
+            settings = affordable(config, len(_validation_corpus(run, data).ids))
+            run = replace(run, config=replace(config, validation=settings))
             if writes:
                 write_yaml(config, path / "config.yaml")
         encoder = initial_encoder(run, data.training, loaded)  # the first process trains its SAE
+        if writes:
+            _announce(encoder, config)
         with processes.main_process_first():
             ready = _prepare(run, data, encoder)
         torch.manual_seed(config.optimizer.seed)  # with or without SAE training before
@@ -92,15 +110,28 @@ def train(
             ready.model,
             ready.objective,
             ready.collator,
-            config,
+            run.config,
             run.work,
             ready.evaluator,
             run.progress,
+            callbacks,
         ).fit()
         if writes:
             _finish(run, encoder, ready.objective)
         processes.wait_for_everyone()
     return path / "model"
+
+
+def _announce(encoder: Encoder, config: TrainingConfig) -> None:
+    """Warn that a SPLADE will not be written for other libraries, before it is trained."""
+    layouts = (Kind.splade, Kind.sentence_transformers)
+    learned = "query_scale has no place there (loss.words)" if config.loss.words else None
+    reasons = {layout: learned or refusal(encoder, layout) for layout in layouts}
+    if names_own_subwords(encoder):
+        for layout, reason in reasons.items():
+            if reason is not None:
+                message = f"the trained model can't be written for {layout}: {reason}"
+                warnings.warn(message, LexiceptWarning, stacklevel=3)
 
 
 class _Prepared(NamedTuple):
@@ -121,8 +152,8 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
     # With a frozen backbone, the head alone runs in a step, on cached token states.
     if config.model.trained == "head":
         source = (
-            run.states(backbone, data.queries, "queries"),
-            run.states(backbone, data.documents, "documents"),
+            run.states(backbone, data.queries, "queries", encoder.prompt("query")),
+            run.states(backbone, data.documents, "documents", encoder.prompt("document")),
         )
         model = Encoder.of(None, head, encoder.index_settings)
     settings = config.data
@@ -136,22 +167,27 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
         (settings.max_query_tokens, settings.max_document_tokens),
         config.optimizer.mini_batch,
         words=config.loss.words > 0,
+        prompts=(encoder.prompt("query"), encoder.prompt("document")),
     )
     return _Prepared(model, objective, collator, evaluator)
+
+
+def _validation_corpus(run: RunFolder, data: RunData) -> Corpus:
+    corpus = run.config.validation.corpus
+    if corpus is None:
+        return data.documents
+    in_score = run.config.loss.words > 0
+    return open_corpus(corpus, run.prepared, run.progress, words=in_score, prefix="validation-")
 
 
 def _evaluator(
     run: RunFolder, data: RunData, encoder: Encoder, objective: Objective
 ) -> RetrievalEvaluator | None:
     """Return the evaluator of the held-out queries; None without held-out queries."""
-    settings, corpus = run.config.validation, data.documents
+    settings, corpus = run.config.validation, _validation_corpus(run, data)
     if not data.validation.queries:
         return None
     in_score = run.config.loss.words > 0
-    if settings.corpus is not None:
-        corpus = open_corpus(
-            settings.corpus, run.prepared, run.progress, words=in_score, prefix="validation-"
-        )
     texts = list(data.validation.queries.values())
     ids: Sequence[str] = corpus.ids
     contents: Sequence[str] = corpus.contents
@@ -169,8 +205,9 @@ def _evaluator(
     if run.config.model.trained == "head":  # cached states of a frozen backbone
         training_corpus = settings.corpus is None and settings.documents is None
         name = "documents" if training_corpus else "validation-documents"
-        documents = run.states(encoder.backbone, contents, name)
-        queries = run.states(encoder.backbone, texts, "validation-queries")
+        backbone, prompt = encoder.backbone, encoder.prompt
+        documents = run.states(backbone, contents, name, prompt("document"))
+        queries = run.states(backbone, texts, "validation-queries", prompt("query"))
     return RetrievalEvaluator(
         NamedTexts(list(data.validation.queries), queries),
         NamedTexts(ids, documents),

@@ -12,6 +12,7 @@ from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.progress import Progress
 from lexicept.storage.files import remove_temporaries
+from lexicept.storage.sequences import LazySequence
 from lexicept.storage.workspace import Workspace
 from lexicept.training.ranking.config import TrainingConfig
 
@@ -34,13 +35,29 @@ class RunFolder:
         """Folder of checkpoints and metrics."""
         return self.path / "work"
 
-    def states(self, backbone: Backbone, texts: Sequence[str], name: str) -> CachedStates:
-        """Return the cached token states of texts; missing states are computed first. The name of a
-        cache of queries ends with "queries"."""
+    def states(
+        self, backbone: Backbone, texts: Sequence[str], name: str, prompt: str = ""
+    ) -> CachedStates:
+        """Return the cached token states of texts after a prompt; missing states are computed
+        first. The name of a cache of queries ends with "queries"."""
         folder = self.prepared / "states" / name
         bf16 = self.config.optimizer.bf16
         task = "query" if name.endswith("queries") else "document"
-        return CachedStates.build(folder, backbone, texts, self.progress, bf16=bf16, task=task)
+        read = _Prompted(prompt, texts) if prompt else texts
+        return CachedStates.build(folder, backbone, read, self.progress, bf16=bf16, task=task)
+
+
+class _Prompted(LazySequence[str]):
+    """Texts, each after a prompt."""
+
+    def __init__(self, prompt: str, texts: Sequence[str]) -> None:
+        self._prompt, self._texts = prompt, texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def _read(self, index: int) -> str:
+        return self._prompt + self._texts[index]
 
 
 @contextmanager

@@ -30,9 +30,9 @@ def teacher_lists(
     progress: Progress = silent,
 ) -> Lists:
     """Write each query's relevant documents, then the ``depth`` best others by the teacher's score.
-    Raises InputError without a dense teacher or BM25, for an existing ``out``, or for no lists."""
-    if data.teacher is None or (data.teacher.queries is None and not data.teacher.bm25_weight):
-        raise InputError("data.mining: teacher needs teacher.dense or teacher.bm25_weight")
+    Raises InputError without a teacher, for an existing ``out``, or for no lists."""
+    if data.teacher is None:
+        raise InputError("data.mining: teacher needs a teacher: dense, bm25_weight or own")
     names = data.query_ids
     settings = {
         "documents": fingerprint(data.document_ids),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,20 +15,20 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_safetensors
-from sentence_transformers import SparseEncoderTrainer, SparseEncoderTrainingArguments
+from sentence_transformers import SparseEncoderTrainer
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
-from transformers import PrinterCallback
+from transformers import PrinterCallback, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
-from lexicept.neural.backbones.blocks import has_bfloat16
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.progress import Progress
 from lexicept.storage.cached import check_recorded
 from lexicept.storage.files import disk_errors, remove, replace_file, sync, sync_folder, write_json
 from lexicept.storage.manifest import describe_files
 from lexicept.training.loop import NotFiniteError
+from lexicept.training.ranking.arguments import training_arguments
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.data import Collator
 from lexicept.training.ranking.metrics import MetricsFile
@@ -42,17 +42,11 @@ CHECKPOINTS = 2
 """Number of checkpoints on disk: the newest and the best or, if the best is the newest, the
 previous."""
 
-LOGGING_STEPS = 10
-"""Largest number of steps that a line of metrics averages."""
-
 SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")
 """The two kinds of texts, in the order of a batch's features."""
 
 CHECKED = 64
 """Queries, and documents, that are encoded at the end to see that vectors have weights."""
-
-_SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
-"""Schedule → the library's name; the library's ``constant`` has no warm-up."""
 
 
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
@@ -77,13 +71,14 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         folder: Path,
         evaluator: RetrievalEvaluator | None,
         progress: Progress,
+        callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         self.objective = objective
         self.collator = collator
         self._counted: dict[str, int] = {}
         """Step of each side's last count of document frequencies."""
         self._keep_best = config.validation.checkpoint == "best"
-        arguments = self._arguments(config, folder / "checkpoints", evaluator is not None)
+        arguments = training_arguments(config, folder / "checkpoints", evaluator is not None)
         # The data set is the numbers of samples; the collator makes a batch of them.
         per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps
         count = int(arguments.max_steps * per_step * arguments.world_size)
@@ -95,7 +90,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             loss=objective,
             evaluator=evaluator,
             data_collator=collator,
-            callbacks=[MetricsFile(folder / "metrics.jsonl", progress)],
+            callbacks=[MetricsFile(folder / "metrics.jsonl", progress), *callbacks],
         )
         self.remove_callback(PrinterCallback)
         # No DistributedDataParallel: a step passes the model several times, or backwards by hand
@@ -103,50 +98,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self.accelerator.prepare_model = partial(
             self.accelerator.prepare_model, evaluation_mode=True
         )
-
-    def _arguments(
-        self, config: TrainingConfig, folder: Path, validates: bool
-    ) -> SparseEncoderTrainingArguments:
-        """Return the library's settings of a configuration, with checkpoints in a folder."""
-        device = torch.accelerator.current_accelerator() or torch.device("cpu")
-        settings, validation = config.optimizer, config.validation
-        # The objective's factors have a learning rate of their own, by a pattern of names.
-        factors = ((n, p) for n, p in self.objective.named_parameters() if p.requires_grad)
-        names = "|".join(name for name, _ in factors if not name.startswith("model."))
-        own_rate = {f"^({names})$": config.loss.scale_learning_rate} if names else {}
-        arguments = SparseEncoderTrainingArguments(
-            output_dir=str(folder),
-            max_steps=settings.steps,
-            per_device_train_batch_size=settings.batch_size,
-            gradient_accumulation_steps=settings.accumulation,
-            learning_rate=settings.learning_rate,
-            learning_rate_mapping=own_rate,
-            warmup_steps=settings.warmup_steps,
-            lr_scheduler_type=_SCHEDULES[settings.schedule],
-            weight_decay=settings.weight_decay,
-            max_grad_norm=settings.max_grad_norm,
-            bf16=settings.bf16 and has_bfloat16(device),
-            seed=settings.seed,
-            eval_strategy="steps" if validates else "no",
-            eval_steps=validation.every,
-            save_strategy="steps",
-            save_steps=validation.every,
-            metric_for_best_model="eval_selection",
-            greater_is_better=True,
-            logging_steps=LOGGING_STEPS,
-            logging_nan_inf_filter=False,
-            remove_unused_columns=False,
-            dataloader_drop_last=True,
-            dataloader_num_workers=settings.workers,
-            dataloader_pin_memory=torch.cuda.is_available(),
-            use_cpu=device.type == "cpu",
-            report_to="none",
-            disable_tqdm=True,
-        )
-        # Several devices without a launcher would split a batch's tensors of windows. Private in
-        # transformers 5.2 and later.
-        arguments._n_gpu = min(arguments.n_gpu, 1)
-        return arguments
 
     def fit(self) -> None:
         """Train from the last checkpoint, if any, and return to the best checkpoint unless

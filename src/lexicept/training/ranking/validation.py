@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import scipy.sparse as sp
@@ -19,7 +20,7 @@ from lexicept.measures import e2, mean_length, qd_flops
 from lexicept.neural.backbones.blocks import autocast
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.sae.cached_states import CachedStates
-from lexicept.training.ranking.config import E2, ValidationSettings
+from lexicept.training.ranking.config import E2, TrainingConfig, ValidationSettings
 from lexicept.vectors import stack_columns
 from lexicept.weighting import Unchanged
 
@@ -29,7 +30,34 @@ BATCH = 64
 MEASURES = ("nDCG@10", "RR@10")
 """Measures of every validation."""
 
+STEPS = 250
+"""Steps between two validations, if a tenth of the training pays for them."""
+
+SHARE = 0.3
+"""Documents that validations encode for each document of training: a tenth of the time, as the
+forward and backward pass of a document take three times as long."""
+
+FEWEST = 500
+"""Documents of a validation, however short the training is."""
+
 Texts = Sequence[str] | CachedStates
+
+
+def affordable(config: TrainingConfig, documents: int) -> ValidationSettings:
+    """Return the settings of validation, with ``every`` and the number of documents filled in so
+    that a tenth of the training pays for all validations of a collection of ``documents``."""
+    settings, steps = config.validation, config.optimizer.steps
+    queries = steps * config.optimizer.batch_size * config.optimizer.accumulation
+    trained_tokens = config.data.max_document_tokens
+    tokens = max(trained_tokens, config.model.max_document_tokens or trained_tokens)
+    budget = SHARE * queries * (1 + config.data.negatives) * trained_tokens / tokens
+    limit, cached = settings.documents, config.model.trained == "head"
+    # Fewer validations first; below four, fewer documents, unless their states are on disk anyway.
+    validations = max(1 if cached else 4, budget // min(documents, limit or documents))
+    every = settings.every or max(STEPS, math.ceil(steps / validations))
+    if limit is None and not cached:
+        limit = max(FEWEST, int(budget / math.ceil(steps / every)))
+    return replace(settings, every=every, documents=None if (limit or 0) >= documents else limit)
 
 
 @dataclass(frozen=True)

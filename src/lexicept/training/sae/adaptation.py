@@ -50,6 +50,9 @@ better, and cheaper to search."""
 MOST_TOKENS = 1_000_000
 """Most training tokens."""
 
+LEARNING_RATE = 1e-3
+"""Learning rate, low for latents that are trained already."""
+
 WARMUP_STEPS = 10
 """Steps of warm-up: few, as there are few steps in all."""
 
@@ -219,6 +222,7 @@ def _training(num_latents: int, k: int, tokens: int) -> SAESettings:
         tokens=min(PASSES * tokens, MOST_TOKENS),
         auxiliary_every=AUXILIARY_EVERY,
         buffer_tokens=BUFFER_TOKENS,
+        learning_rate=LEARNING_RATE,
         warmup_steps=WARMUP_STEPS,
         seed=SEED,
     )

@@ -9,6 +9,9 @@ from typing import ClassVar, Literal
 from lexicept.checks import Count, Items, NotNegative, Positive, Seed, Whole, settings
 from lexicept.errors import InputError
 
+FEW_STEPS = 1000
+"""Most steps of a training at the higher learning rate."""
+
 Architecture = Literal["topk", "batch_topk", "hierarchical", "matryoshka"]
 
 
@@ -33,8 +36,9 @@ class SAESettings:
     """Architecture: the rule for active latents, and the loss."""
     batch_size: Count = 2048
     """Token states of a step."""
-    learning_rate: Positive = 1e-3
-    """AdamW's learning rate after warm-up."""
+    learning_rate: Positive | None = None
+    """AdamW's learning rate after warm-up; null for 3e-3 in a training of up to 1,000 steps, and
+    1e-3 in a longer one."""
     warmup_steps: Whole = 50
     """Steps of linear warm-up."""
     decay: bool = True
@@ -81,6 +85,11 @@ class SAESettings:
     def steps(self) -> int:
         """Optimiser steps of the whole training."""
         return math.ceil(self.tokens / self.batch_size)
+
+    @property
+    def rate(self) -> float:
+        """Learning rate after warm-up."""
+        return self.learning_rate or (3e-3 if self.steps <= FEW_STEPS else 1e-3)
 
     @property
     def decay_steps(self) -> int | None:

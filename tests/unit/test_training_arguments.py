@@ -1,0 +1,74 @@
+"""Arguments and callbacks of the library's trainer, passed on by name."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from lexicept.errors import InputError
+from lexicept.training.own_parts import OwnPart
+from lexicept.training.ranking.arguments import PASSED_ON, training_arguments
+from lexicept.training.ranking.run import train
+from support import own_parts
+from support.runs import configuration, metrics
+
+pytestmark = pytest.mark.usefixtures("_hasty")
+
+
+def test_values_reach_the_library(inputs, tmp_path):
+    optimizer = {"schedule": "cosine_with_restarts", "learning_rate": 0.02}
+    trainer = {"lr_scheduler_kwargs": {"num_cycles": 2}, "adam_beta2": 0.9}
+    config = configuration(inputs, optimizer=optimizer, trainer=trainer)
+    arguments = training_arguments(config, tmp_path, True)
+    assert arguments.lr_scheduler_type == "cosine_with_restarts"
+    assert arguments.lr_scheduler_kwargs == {"num_cycles": 2}
+    assert (arguments.learning_rate, arguments.adam_beta2) == (0.02, 0.9)
+    assert arguments.report_to == []
+    constant = configuration(inputs, optimizer={"schedule": "constant"})
+    arguments = training_arguments(constant, tmp_path, False)
+    assert arguments.lr_scheduler_type == "constant_with_warmup"
+    assert arguments.eval_strategy == "no"
+
+
+def test_every_name_is_an_argument_of_the_library():
+    known = training_arguments.__globals__["_LIBRARY"]
+    assert set(PASSED_ON) <= known.keys()
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"trainer": {"optm": "adafactor"}}, "trainer.optm is not passed on; the nearest name is"),
+        ({"trainer": {"max_steps": 3}}, "trainer.max_steps is not passed on; lexicept sets it"),
+        ({"trainer": {"optim": "adamm"}}, "trainer: adamm is not a valid OptimizerNames"),
+        ({"trainer": {"report_to": "nowhere"}}, "trainer: nowhere is not supported"),
+        ({"trainer": {"fp16": True}}, "trainer.fp16 needs a GPU"),
+        ({"optimizer": {"schedule": "liner"}}, "no 'liner'; the nearest name is 'linear'"),
+    ],
+)
+def test_names_and_values_that_are_refused(inputs, tmp_path, sections, message):
+    config = configuration(inputs, **sections)
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        training_arguments(config, tmp_path, True)
+    assert "\n" not in str(error.value)
+
+
+def test_another_optimiser_and_an_own_callback(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(own_parts.Watcher, "seen", [])
+    content = {"trainer": {"optim": "adafactor"}, "optimizer": {"steps": 2, "schedule": "cosine"}}
+    config = configuration(inputs, **content)
+    callback = OwnPart("support.own_parts.Watcher")
+    train(replace(config, callbacks=(callback,)), tmp_path / "run")
+    assert own_parts.Watcher.seen == [("Adafactor", "SchedulerType.COSINE")]
+
+
+def test_training_stops_early(inputs, tmp_path):
+    """A validation every 4 of 10 steps; the second is no better at a rate of almost 0."""
+    early = {"class_path": "transformers.EarlyStoppingCallback"}
+    early["init_args"] = {"early_stopping_patience": 1}
+    optimizer = {"learning_rate": 1e-12}
+    loss = {"scale_learning_rate": 0}
+    config = configuration(inputs, optimizer=optimizer, loss=loss)
+    config = replace(config, callbacks=(OwnPart(**early),))
+    train(config, tmp_path / "run")
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [4, 4, 8, 8]
