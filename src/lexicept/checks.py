@@ -127,12 +127,15 @@ _CLASSES = {
 """Names of classes in messages."""
 
 
-def check(path: str, value: Any, annotation: Any, from_file: bool = False) -> Any:
+def check(
+    path: str, value: Any, annotation: Any, from_file: bool = False, *, strict: bool = True
+) -> Any:
     """Return a value as its annotation says, in a tuple of ``Items`` for example.
 
     Args:
         path: the value's name in messages.
         from_file: settings are read from mappings.
+        strict: values are not converted, except for what the types of this module read.
 
     Raises:
         ParameterError: a value of another type or out of range.
@@ -140,7 +143,7 @@ def check(path: str, value: Any, annotation: Any, from_file: bool = False) -> An
     from pydantic import ValidationError
 
     try:
-        checked = _adapter(annotation).validate_python(value, context=from_file)
+        checked = _adapter(annotation, strict).validate_python(value, context=from_file)
     except ValidationError as error:
         raise _refused(path, error) from None
     if isinstance(value, str | os.PathLike) and os.PathLike in map(_origin, members_of(annotation)):
@@ -151,10 +154,10 @@ def check(path: str, value: Any, annotation: Any, from_file: bool = False) -> An
 
 
 @functools.cache
-def _adapter(annotation: Any) -> TypeAdapter[Any]:
+def _adapter(annotation: Any, strict: bool) -> TypeAdapter[Any]:
     from pydantic import ConfigDict, TypeAdapter
 
-    config = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+    config = ConfigDict(strict=strict, arbitrary_types_allowed=True, allow_inf_nan=False)
     return TypeAdapter(annotation, config=None if dataclasses.is_dataclass(annotation) else config)
 
 

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import operator
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import reduce
 from typing import Annotated, Any
@@ -21,6 +21,14 @@ from lexicept.errors import InputError, check_known, message_of
 def _path_of(value: Any) -> Any:
     """Return the path of a class; other values as they are."""
     return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else value
+
+
+def _refuse_unknown(noun: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise InputError for an unknown name, which is no setting and has no path."""
+    try:
+        check_known(noun, names, known)
+    except InputError as error:
+        raise InputError(str(error)) from None
 
 
 @settings
@@ -72,7 +80,7 @@ class OwnPart:
             ) from None
         if not isinstance(part := getattr(module, name, None), type):
             classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-            check_known(f"class of {module_name}", [name], classes)
+            _refuse_unknown(f"class of {module_name}", [name], classes)
         return part
 
     def _arguments(self) -> dict[str, Any]:
@@ -80,21 +88,24 @@ class OwnPart:
         own_class = self._class()
         signature = inspect.signature(own_class)
         if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-            check_known(f"argument of {self.class_path}", self.init_args, [*signature.parameters])
+            known = [*signature.parameters]
+            _refuse_unknown(f"argument of {self.class_path}", self.init_args, known)
         try:
             bound = signature.bind(**self.init_args)
         except TypeError as error:
             raise InputError(f"{self.class_path}: {error}") from None
         hints = typing.get_type_hints(own_class.__init__, include_extras=True)
         checked = {
-            name: check(f"init_args.{name}", value, hints.get(name, Any), from_file=True)
+            name: check(
+                f"init_args.{name}", value, hints.get(name, Any), from_file=True, strict=False
+            )
             for name, value in self.init_args.items()
         }
         bound.apply_defaults()
         defaults = {n: v for n, v in bound.arguments.items() if n in signature.parameters}
         kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        known = {n: v for n, v in defaults.items() if signature.parameters[n].kind not in kinds}
-        return known | checked
+        values = {n: v for n, v in defaults.items() if signature.parameters[n].kind not in kinds}
+        return values | checked
 
 
 @settings
