@@ -158,7 +158,7 @@ def test_a_part_that_is_wrong_is_one_clear_error(part, message):
         with pytest.raises(InputError, match=re.escape(message)) as error:
             from_mapping(TrainingConfig, {"data": {"corpus": "x"}, **section})
         assert "\n" not in str(error.value)
-        assert str(error.value).startswith(("query_regularizer.kind", "model.head", "unknown key"))
+        assert str(error.value).startswith(("query_regularizer.kind", "model.head", "no setting"))
 
 
 def test_objects_of_another_kind_are_refused():
