@@ -13,7 +13,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, Span
 from lexicept.index.atlas import BINS, Concept, Example, Findings
 from lexicept.storage.texts import TextStore
-from lexicept.vectorizers.interface import EncodedQuery, VocabularyKind
+from lexicept.vectorizers.interface import KINDS, EncodedQuery, VocabularyKind
 
 
 class Vowels:
@@ -100,3 +100,8 @@ AY = Concept(
     nearest=((3, 0.5), (1, -0.25)),
 )
 """The first of ``findings`` as an index of ``support.indexes.DESCRIBED`` has it."""
+
+
+def use_vowels() -> None:
+    """Let indexes of this process find ``Vowels`` under the name concepts."""
+    KINDS["concepts"] = PLACE
