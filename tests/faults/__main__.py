@@ -43,8 +43,10 @@ def main() -> None:
 
 def interrupt_each(folder: Path, names: list[str], count: int, every: int, kills: int) -> int:
     """Run the trials of each case; return the number of failures."""
+    from support.vowels import use_vowels
+
     from . import calls, trials
-    from .cases import index_cases, model_cases, use_vowels
+    from .cases import index_cases, model_cases
 
     if not calls.available():
         sys.exit("faults need Linux on x86-64, and a kernel that lets a process filter calls")

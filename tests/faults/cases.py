@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +16,13 @@ import yaml
 
 from lexicept.cli import main
 from lexicept.corpora import Document
-from lexicept.encoding.vectorizer import KINDS, Vectorizer
 from lexicept.encoding.words import WordVectorizer
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.verification import verify
 from lexicept.weighting import BM25
-from support.vowels import PLACE, Vowels, findings
+from support.indexes import build_of
+from support.vowels import Vowels, findings
 
 from . import calls
 from .calls import Answer
@@ -75,13 +74,8 @@ def write_documents(path: Path, count: int, word: str = "cat") -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def build(path: Path, count: int, concepts: Vectorizer | None = None) -> None:
-    with closing(IndexBuilder(path)) as builder:
-        builder.add_documents(documents(count), {"seed": 0})
-        builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
-        if concepts is not None:
-            builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0)))
-        builder.commit()
+def build(path: Path, count: int) -> None:
+    build_of(path, documents(count), (WordVectorizer(), VocabularySettings(BM25())))
 
 
 def build_words_first() -> None:
@@ -96,17 +90,10 @@ def build_words_first() -> None:
 
 
 def build_described(folder: Path) -> None:
-    with closing(IndexBuilder(folder / "index")) as builder:
-        builder.add_documents(documents(DESCRIBED), {})
-        builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
-        builder.add_vocabulary(Vowels(), VocabularySettings(BM25(k3=1.0)))
-        builder.add_atlas(findings(DESCRIBED))
-        builder.commit(RRASettings())
-
-
-def use_vowels() -> None:
-    """Let indexes of this process find ``Vowels`` under the name concepts."""
-    KINDS["concepts"] = PLACE
+    words = WordVectorizer(), VocabularySettings(BM25())
+    vowels = Vowels(), VocabularySettings(BM25(k3=1.0))
+    atlas = findings(DESCRIBED)
+    build_of(folder / "index", documents(DESCRIBED), words, vowels, rra=RRASettings(), atlas=atlas)
 
 
 def index_cases(count: int) -> dict[str, Case]:

@@ -64,8 +64,10 @@ def run_all(runs: int, seed: int) -> int:
 def fuzz(name: str, runs: int, seed: int, files: list[Path]) -> None:
     """Fuzz one target; end the process."""
     with atheris.instrument_imports(include=["lexicept"], exclude=COMPILED):
+        from support.vowels import use_vowels
+
         from .bench import Bench, limited_memory
-        from .targets import TARGETS, use_vowels
+        from .targets import TARGETS
 
     if name not in TARGETS:
         sys.exit(f"no target {name!r}: {', '.join(TARGETS)}")

@@ -7,7 +7,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-import lexicept.encoding.vectorizer
 from lexicept.candidates.lists import Lists
 from lexicept.concepts.llm_labels import _ReplyError, read_reply
 from lexicept.corpora import Document, read_documents, read_qrels, read_queries
@@ -31,7 +30,6 @@ from lexicept.evaluation.sweep import Point, Setting, read_points
 from lexicept.exports import Anserini, export_index
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index import verification
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.neural.encoders.encoder import Encoder
@@ -54,8 +52,8 @@ from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAETask, initial_sae, resume
 from lexicept.weighting import BM25
 from support import sae_files, tiny
-from support.indexes import edit_manifest, redescribe
-from support.vowels import PLACE, Vowels, findings
+from support.indexes import build_of, edit_manifest, redescribe
+from support.vowels import Vowels, findings
 
 
 class Target(NamedTuple):
@@ -71,11 +69,6 @@ class Target(NamedTuple):
     """Which of the files are mutated."""
 
 
-def use_vowels() -> None:
-    """Let indexes of this process find ``Vowels`` under the name concepts."""
-    lexicept.encoding.vectorizer.KINDS["concepts"] = PLACE
-
-
 TEXTS = ["a cat and an owl", "the dog, a yak; dogs", "", "größe 猫 elk owl"]
 
 
@@ -88,19 +81,16 @@ def exhaust(items: Iterable[object]) -> None:
 
 
 def write_index(folder: Path) -> None:
-    builder = IndexBuilder(folder / "index")
     known = [{"n": i, "tag": ["a", f"b{i}"], "day": f"2020-01-0{i + 1}"} for i in range(len(TEXTS))]
     known[-1] = {"x": 0.5}
     documents = [
         Document(f"d{i}", text, "a title"[: 4 * i], fields)
         for i, (text, fields) in enumerate(zip(TEXTS, known, strict=True))
     ]
-    with closing(builder):
-        builder.add_documents(documents, {})
-        builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25(), 9, 9))
-        builder.add_vocabulary(Vowels(), VocabularySettings(BM25(k3=1.0)))
-        builder.add_atlas(findings(len(TEXTS)))
-        builder.commit(RRASettings())
+    words = WordVectorizer(), VocabularySettings(BM25(), 9, 9)
+    vowels = Vowels(), VocabularySettings(BM25(k3=1.0))
+    atlas = findings(len(TEXTS))
+    build_of(folder / "index", documents, words, vowels, rra=RRASettings(), atlas=atlas)
 
 
 def use_index(folder: Path) -> None:

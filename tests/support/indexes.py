@@ -7,6 +7,7 @@ from typing import Any
 
 from lexicept.corpora import Document
 from lexicept.encoding.words import WordVectorizer
+from lexicept.index.atlas import Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -21,6 +22,7 @@ def build_of(
     *vocabularies: tuple[Any, VocabularySettings],
     rra: RRASettings | None = None,
     weight_bits: int = 32,
+    atlas: Findings | None = None,
 ) -> IndexReader:
     """An index of documents, or of texts by id, with each vectorizer and its settings."""
     if isinstance(documents, Mapping):
@@ -29,6 +31,8 @@ def build_of(
         builder.add_documents(documents, {})
         for vectorizer, settings in vocabularies:
             builder.add_vocabulary(vectorizer, settings)
+        if atlas is not None:
+            builder.add_atlas(atlas)
         return builder.commit(rra, weight_bits=weight_bits)
 
 
@@ -67,9 +71,5 @@ DESCRIBED = [Document("d/0", "cat a"), Document("d/1", "dog", "A title:"), Docum
 
 def build_described(path: Path) -> Path:
     """Index ``DESCRIBED`` with words, vowels and the atlas of the vowels."""
-    builder = IndexBuilder(path)
-    builder.add_documents(DESCRIBED, {})
-    builder.add_vocabulary(WordVectorizer(), VocabularySettings(BM25()))
-    builder.add_vocabulary(Vowels(), VocabularySettings(BM25()))
-    builder.add_atlas(findings(len(DESCRIBED)))
-    return builder.commit().path
+    words, vowels = ((v, VocabularySettings(BM25())) for v in (WordVectorizer(), Vowels()))
+    return build_of(path, DESCRIBED, words, vowels, atlas=findings(len(DESCRIBED))).path

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.encoding.vectorizer import EncodedQuery, VocabularyKind
+from lexicept.encoding.vectorizer import KINDS, EncodedQuery, VocabularyKind
 from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Sources, Span
 from lexicept.index.atlas import BINS, Concept, Example, Findings
@@ -100,3 +100,8 @@ AY = Concept(
     nearest=((3, 0.5), (1, -0.25)),
 )
 """The first of ``findings`` as an index of ``support.indexes.DESCRIBED`` has it."""
+
+
+def use_vowels() -> None:
+    """Let indexes of this process find ``Vowels`` under the name concepts."""
+    KINDS["concepts"] = PLACE

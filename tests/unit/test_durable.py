@@ -56,9 +56,9 @@ def _private():
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_a_trained_model_and_adapters(places, tmp_path, disk):
+def test_a_trained_model_and_adapters(inputs, tmp_path, disk):
     run = tmp_path / "new" / "run"
-    train(configuration(places, model={"trained": "lora"}), run)
+    train(configuration(inputs, model={"trained": "lora"}), run)
     for name in ("model", "adapter", "metrics.jsonl", "config.yaml"):
         disk.assert_holds(run / name)
     for path in (run / "work" / "checkpoints").glob("checkpoint-*"):
@@ -68,8 +68,8 @@ def test_a_trained_model_and_adapters(places, tmp_path, disk):
 
 
 @pytest.mark.usefixtures("_hasty")
-def test_cached_states(places, tmp_path, disk):
-    train(configuration(places, model={"trained": "head"}), tmp_path / "run")
+def test_cached_states(inputs, tmp_path, disk):
+    train(configuration(inputs, model={"trained": "head"}), tmp_path / "run")
     for name in ("queries", "documents"):
         (states,) = (tmp_path / "run" / "work" / "states" / name).glob("*/")
         disk.assert_holds(states)
@@ -77,8 +77,8 @@ def test_cached_states(places, tmp_path, disk):
     disk.assert_holds(tmp_path / "run" / "work" / "words")
 
 
-def test_a_pretrained_model(places, tmp_path, disk):
-    texts, backbone = ["baba dede kiki", "lolo mumu"], str(places / "bert")
+def test_a_pretrained_model(inputs, tmp_path, disk):
+    texts, backbone = ["baba dede kiki", "lolo mumu"], str(inputs / "bert")
     options: dict[str, Any] = {"head": "random", "size": 3, "masking": "words", "steps": 2}
     pretrain(texts, tmp_path / "model", backbone=backbone, batch_size=2, **options)
     disk.assert_holds(tmp_path / "model")
