@@ -219,12 +219,12 @@ def canonical_entries(
     return with_entries(_no_entries(indptr.size - 1, num_columns), data, indices, indptr)
 
 
-def nonzeros(rows: Floats) -> sp.csr_array:
+def nonzeros(dense: Floats) -> sp.csr_array:
     """Return rows [n, V] as canonical CSR, without SciPy's checks."""
-    stored = rows != 0
+    stored = dense != 0
     indptr = np.concatenate([[0], np.cumsum(stored.sum(axis=1))]).astype(np.int32)
     indices = np.nonzero(stored)[1].astype(np.int32)
-    return canonical_entries(rows[stored], indices, indptr, rows.shape[1])
+    return canonical_entries(dense[stored], indices, indptr, dense.shape[1])
 
 
 @lru_cache(maxsize=16)
@@ -239,9 +239,9 @@ def neighbouring_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_arr
     without SciPy's checks."""
     span = slice(matrix.indptr[start], matrix.indptr[stop])
     indptr = matrix.indptr[start : stop + 1] - matrix.indptr[start]
-    rows = canonical_entries(matrix.data[span], matrix.indices[span], indptr, matrix.shape[1])
-    rows.has_canonical_format = matrix.has_canonical_format
-    return rows
+    joined = canonical_entries(matrix.data[span], matrix.indices[span], indptr, matrix.shape[1])
+    joined.has_canonical_format = matrix.has_canonical_format
+    return joined
 
 
 def row_numbers(matrix: sp.csr_array) -> Integers:
@@ -249,10 +249,10 @@ def row_numbers(matrix: sp.csr_array) -> Integers:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
-def unit_rows(rows: Floats) -> Floats:
+def unit_rows(joined: Floats) -> Floats:
     """Return rows [n, d] of unit length; zeros stay."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: Floats = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
+    lengths = np.linalg.norm(joined, axis=1, keepdims=True)
+    units: Floats = joined / np.maximum(lengths, np.finfo(np.float32).tiny)
     return units
 
 

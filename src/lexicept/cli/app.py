@@ -129,22 +129,22 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
     }
     if not option.positional:
         settings["name"] = option_name(option)
-    kind: Any = bool | None
+    value_type: Any = bool | None
     if option.is_flag:
         optional = option.default in (None, True)
         settings["negative"] = NEGATIVES.get(option.name) if optional else ()
     else:
         # cyclopts checks no value of type Any: ``_converted`` does.
-        kind = list[Any] if option.items and not _joined(option) else Any
+        value_type = list[Any] if option.items and not _joined(option) else Any
         settings["negative"] = ()
         settings["converter"] = partial(_converted, option)
         settings["metavar"] = None if option.positional else metavar(option)
         settings["choices"] = option.choices or None
-    place = (
+    path = (
         inspect.Parameter.POSITIONAL_ONLY if option.positional else inspect.Parameter.KEYWORD_ONLY
     )
-    annotation = Annotated[kind, Parameter(**settings)]
-    return inspect.Parameter(option.name, place, default=option.default, annotation=annotation)
+    annotation = Annotated[value_type, Parameter(**settings)]
+    return inspect.Parameter(option.name, path, default=option.default, annotation=annotation)
 
 
 def _joined(option: Option) -> bool:
@@ -182,16 +182,20 @@ def _converted(option: Option, _: Any, tokens: Sequence[Token]) -> Any:
 def _value(kinds: Sequence[Any], text: str) -> Any:
     """Return a text as the first type that takes it. Raises ValueError if there is none."""
     descriptions = []
-    for kind in kinds:
-        if kind is int or kind is float:
-            descriptions.append("a whole number" if kind is int else "a number")
+    for value_type in kinds:
+        if value_type is int or value_type is float:
+            descriptions.append("a whole number" if value_type is int else "a number")
             try:
-                return kind(text)
+                return value_type(text)
             except ValueError:
                 continue
-        choices = {NO_LIMIT: None} if kind is type(None) else {str(c): c for c in get_args(kind)}
-        if kind is not type(None) and get_origin(kind) is not Literal:
-            return Path(text) if kind is Path else text
+        choices = (
+            {NO_LIMIT: None}
+            if value_type is type(None)
+            else {str(c): c for c in get_args(value_type)}
+        )
+        if value_type is not type(None) and get_origin(value_type) is not Literal:
+            return Path(text) if value_type is Path else text
         if text in choices and not (choices[text] is None and str in kinds):
             return choices[text]
         descriptions += choices

@@ -163,11 +163,11 @@ def _marks(document: Document, explanation: Explanation | None) -> tuple[list[_M
 
 def _heading(document: Document, marks: Sequence[_Mark]) -> Text:
     """Return the title and the id, or the id alone."""
-    shown = _marked(document.title, marks) if document.title else Text(safe(document.id))
-    shown.stylize("bold")
+    text = _marked(document.title, marks) if document.title else Text(safe(document.id))
+    text.stylize("bold")
     if document.title and document.title != document.id:
-        shown.append(f"  {safe(document.id)}", style="dim")
-    return shown
+        text.append(f"  {safe(document.id)}", style="dim")
+    return text
 
 
 def _style(vocabulary: str, strong: bool) -> str:

@@ -45,14 +45,14 @@ def export(
     forms: list[ExportFormat] = [Anserini(), CIFF(), Elasticsearch(), OpenSearch(), Qdrant()]
     form = {form.name: form for form in forms}[format]
     opened = IndexReader.open(index)
-    asked = [] if queries is None else list(read_queries(queries, split))
+    query_list = [] if queries is None else list(read_queries(queries, split))
     with ProgressLine() as progress:
-        export_index(opened, form, out, bits, asked, progress, restart=restart)
+        export_index(opened, form, out, bits, query_list, progress, restart=restart)
     files = [path for path in out.rglob("*") if path.is_file()]
     report = {
         "folder": str(out),
         "documents": len(opened),
-        "queries": len(asked),
+        "queries": len(query_list),
         "files": len(files),
         "bytes": sum(path.stat().st_size for path in files),
         "left out": left_out(opened, form),

@@ -107,31 +107,31 @@ def print_info(index: Index, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
-    rows = [("documents", f"{report['documents']:,}")]
+    lines = [("documents", f"{report['documents']:,}")]
     if report["passages"]:
-        rows.append(("passages", f"{report['passages']:,}"))
+        lines.append(("passages", f"{report['passages']:,}"))
     for entry in report["vocabularies"]:
         weighting = dict(entry["weighting"])
         name = weighting.pop("name")
         arguments = ", ".join(f"{key} {value}" for key, value in weighting.items())
-        rows.append((entry["name"], f"{entry['size']:,} dimensions, {name} {arguments}".rstrip()))
+        lines.append((entry["name"], f"{entry['size']:,} dimensions, {name} {arguments}".rstrip()))
         if entry["adapted"] is not None:
             tokens, steps = entry["adapted"]["tokens"], entry["adapted"]["steps"]
-            rows.append(("", f"adapted to the documents: {tokens:,} tokens, {steps:,} steps"))
+            lines.append(("", f"adapted to the documents: {tokens:,} tokens, {steps:,} steps"))
         for side in ("query", "document"):
             if entry[f"{side}_max_active_dims"] is not None:
-                rows.append(("", f"at most {entry[f'{side}_max_active_dims']} in a {side}"))
+                lines.append(("", f"at most {entry[f'{side}_max_active_dims']} in a {side}"))
         if entry["query_max_qd_flops"] is not None:
-            rows.append(("", f"at most {entry['query_max_qd_flops']:g} QD-FLOPs in a query"))
+            lines.append(("", f"at most {entry['query_max_qd_flops']:g} QD-FLOPs in a query"))
         if entry["query_max_active_dims"] is not None or entry["query_max_qd_flops"] is not None:
-            rows.append(("", f"queries are pruned by {entry['pruning']}"))
-    rows += [(name, "follow when the build of the index ends") for name in report["missing"]]
+            lines.append(("", f"queries are pruned by {entry['pruning']}"))
+    lines += [(name, "follow when the build of the index ends") for name in report["missing"]]
     for name, kind in report["fields"].items():
         note = ", not offered for filters" if name in report["unoffered_fields"] else ""
-        rows.append(("field", f"{name}: {kind}{note}"))
+        lines.append(("field", f"{name}: {kind}{note}"))
     if report["rra"] is not None:
-        rows.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
+        lines.append(("rra", ", ".join(f"{k} {v}" for k, v in report["rra"].items())))
     parts = f" in {report['parts']} parts" if report["parts"] > 1 else ""
-    rows.append(("postings", f"{report['postings']:,}{parts}"))
-    rows.append(("size", f"{report['bytes'] / 1e6:,.1f} MB"))
-    print_table(report["path"], rows)
+    lines.append(("postings", f"{report['postings']:,}{parts}"))
+    lines.append(("size", f"{report['bytes'] / 1e6:,.1f} MB"))
+    print_table(report["path"], lines)

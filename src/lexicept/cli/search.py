@@ -201,9 +201,11 @@ def _print_results(query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCo
 
 def _added(terms: Sequence[QueryTerm]) -> str:
     """Return the largest dimensions that a query was given, with their weights, in one line."""
-    shown = [f"{t.vocabulary.removesuffix('s')} {t.term} {t.weight:.2f}" for t in terms[:SHOWN]]
+    terms_text = [
+        f"{t.vocabulary.removesuffix('s')} {t.term} {t.weight:.2f}" for t in terms[:SHOWN]
+    ]
     more = f", and {len(terms) - SHOWN} more" if len(terms) > SHOWN else ""
-    return f"{', '.join(shown)}{more}"
+    return f"{', '.join(terms_text)}{more}"
 
 
 def _to_json(hit: Hit) -> dict[str, Any]:

@@ -200,13 +200,13 @@ def word_states(read: TokenStates, texts: Sequence[str], prompt: int) -> list[Wo
     """Return the states of the words of texts after a prompt of so many characters."""
     sums: list[dict[Span, Floats]] = [{} for _ in texts]
     for window_numbers, states in read.batches:
-        rows = iter(states if isinstance(states, np.ndarray) else states.float().cpu().numpy())
+        vectors = iter(states if isinstance(states, np.ndarray) else states.float().cpu().numpy())
         for window in (read.windows[number] for number in window_numbers):
             spans, of_text = window.word_spans(), sums[window.text]
             for position in window.counted():
                 start, end = (max(0, place - prompt) for place in spans[position])
                 span = whole(texts[window.text], start, end)
-                of_text[span] = of_text.get(span, 0) + next(rows)
+                of_text[span] = of_text.get(span, 0) + next(vectors)
     return [
         WordStates([*of_text], np.array([*of_text.values()] or np.empty((0, 0)), np.float32))
         for of_text in sums

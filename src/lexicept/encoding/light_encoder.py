@@ -101,9 +101,9 @@ class LightEncoder(TokenReader):
 
     def cut(self, query: int | None, document: int | None) -> LightEncoder:
         """Return the encoder with other ``limits``; None keeps one."""
-        given = {"max_query_tokens": query, "max_document_tokens": document}
+        stated = {"max_query_tokens": query, "max_document_tokens": document}
         encoder = copy(self)
-        limits = {name: limit for name, limit in given.items() if limit is not None}
+        limits = {name: limit for name, limit in stated.items() if limit is not None}
         encoder.config = {**self.config, **limits}
         return encoder
 

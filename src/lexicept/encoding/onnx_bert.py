@@ -55,28 +55,28 @@ def is_plain(config: Mapping[str, Any]) -> bool:
 def damage_of(path: Path, other: Path | None = None) -> Iterator[None]:
     """Turn errors of a file's contents, or of two files together, into InputErrors that name the
     file, or both."""
-    problem = "damaged or missing" if other is None else f"damaged or missing, or {other} is"
+    message = "damaged or missing" if other is None else f"damaged or missing, or {other} is"
     try:
         yield
     except LexiceptError:
         raise
     except Exception as error:  # ONNX Runtime raises many kinds
-        raise InputError(f"{path}: {problem}: {message_of(error)}") from None
+        raise InputError(f"{path}: {message}: {message_of(error)}") from None
 
 
 def map_safetensors(path: Path) -> dict[str, Any]:
     """Memory-map the arrays of a file. Raises InputError for a missing or damaged file."""
     with damage_of(path):
-        content = np.asarray(np.memmap(path, np.uint8, "r"))
-        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
-        entries = json.loads(content[8:start].tobytes())
-        entries.pop("__metadata__", None)
+        encoded = np.asarray(np.memmap(path, np.uint8, "r"))
+        start = 8 + int.from_bytes(encoded[:8].tobytes(), "little")
+        tensors = json.loads(encoded[8:start].tobytes())
+        tensors.pop("__metadata__", None)
         arrays = {}
-        for name, entry in entries.items():
-            first, last = entry["data_offsets"]
-            array = content[start + first : start + last]
-            if kind := _STORED.get(entry["dtype"]):
-                array = array.view(kind).reshape(entry["shape"])
+        for name, tensor in tensors.items():
+            first, last = tensor["data_offsets"]
+            array = encoded[start + first : start + last]
+            if kind := _STORED.get(tensor["dtype"]):
+                array = array.view(kind).reshape(tensor["shape"])
             arrays[name] = np.require(array, requirements="A")
         return arrays
 
@@ -146,7 +146,7 @@ class GraphBuilder:
             tensor += [(2, _TYPES[weight.dtype.name]), (8, name), *stored]
             self._fields.append((5, _message(tensor)))
         versions = [(8, _message([(1, ""), (2, 23)])), (8, _message([(1, RUNTIME), (2, 1)]))]
-        content = _message([(1, 8), (7, _message(self._fields)), *versions])
+        encoded = _message([(1, 8), (7, _message(self._fields)), *versions])
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, too
         options.intra_op_num_threads = num_threads() if threads is None else threads
@@ -159,7 +159,7 @@ class GraphBuilder:
         # A sum and a norm apart are faster than the fused operation.
         unfused, providers = ["SkipLayerNormFusion"], ["CPUExecutionProvider"]
         self._session = onnxruntime.InferenceSession(
-            content, options, providers, disabled_optimizers=unfused
+            encoded, options, providers, disabled_optimizers=unfused
         )
         return self
 
@@ -222,8 +222,8 @@ class OnnxBert:
         for numbers in group_windows(windows, self.batch_tokens):
             # A window without tokens is a token of padding: attention to nothing is NaN.
             lengths = np.array([max(1, len(windows[number].token_ids)) for number in numbers])
-            places = np.arange(lengths.max())
-            mask = places < lengths[:, None]
+            positions = np.arange(lengths.max())
+            mask = positions < lengths[:, None]
             counted, ids = np.zeros(mask.shape, bool), np.zeros(mask.shape, np.int64)
             for row, number in enumerate(numbers):
                 length = len(windows[number].token_ids)
@@ -301,16 +301,16 @@ def _declared(name: str, kind: str, shape: Sequence[int | str]) -> bytes:
 
 def _message(fields: Iterable[tuple[int, Any]]) -> bytes:
     """Return a message of protobuf. A value is a whole number, a float, a text or a message."""
-    content = bytearray()
+    encoded = bytearray()
     for number, value in fields:
         if isinstance(value, float):
-            content += _varint(number << 3 | 5) + struct.pack("<f", value)
+            encoded += _varint(number << 3 | 5) + struct.pack("<f", value)
         elif isinstance(value, int):
-            content += _varint(number << 3) + _varint(value % 2**64)
+            encoded += _varint(number << 3) + _varint(value % 2**64)
         else:
             value = value.encode() if isinstance(value, str) else value
-            content += _varint(number << 3 | 2) + _varint(len(value)) + value
-    return bytes(content)
+            encoded += _varint(number << 3 | 2) + _varint(len(value)) + value
+    return bytes(encoded)
 
 
 def _varint(number: int) -> bytes:

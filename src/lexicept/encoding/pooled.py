@@ -152,13 +152,13 @@ class TokenReader:
         for window_numbers, states in self.token_states(windows):
             start = 0
             tokens: list[tuple[int, int]] = []
-            for number in window_numbers:
-                if tokens and len(tokens) + len(windows[number].left_out) > limit:
+            for index in window_numbers:
+                if tokens and len(tokens) + len(windows[index].left_out) > limit:
                     acts, dimensions = self.head.largest_acts(states[start : start + len(tokens)])
                     yield TokenActivations(acts, dimensions, tokens)
                     start += len(tokens)
                     tokens = []
-                tokens += [(number, position) for position in windows[number].counted()]
+                tokens += [(index, position) for position in windows[index].counted()]
             acts, dimensions = self.head.largest_acts(states[start:])
             yield TokenActivations(acts, dimensions, tokens)
 
@@ -170,16 +170,16 @@ class TokenReader:
         computed, k = KeptActivations(), self.head.settings.document_k
         fresh = [window for window in windows if kept.find(window) is None]
         for window_numbers, states in self.token_states(fresh):
-            some = [fresh[number] for number in window_numbers]
-            computed.add(some, *self.head.largest_addends(states, k))
+            selected = [fresh[index] for index in window_numbers]
+            computed.add(selected, *self.head.largest_addends(states, k))
         batch: list[tuple[Floats, Integers]] = []
         tokens: list[tuple[int, int]] = []
-        for number, window in enumerate(windows):
+        for index, window in enumerate(windows):
             of_window = kept.find(window) or computed.find(window)
             if of_window is not None:
                 batch.append(of_window)
-                tokens += [(number, position) for position in window.counted()]
-            if batch and (len(tokens) >= limit or number == len(windows) - 1):
+                tokens += [(index, position) for position in window.counted()]
+            if batch and (len(tokens) >= limit or index == len(windows) - 1):
                 acts, dimensions = map(np.concatenate, zip(*batch, strict=True))
                 yield TokenActivations(acts, dimensions.astype(np.int64), tokens)
                 batch, tokens = [], []
@@ -193,8 +193,8 @@ class TokenReader:
         shares: list[dict[int, list[TokenShare]]] = [{} for _ in dimensions]
         for numbers, states in read.batches:
             start = 0
-            for number in numbers:
-                window = read.windows[number]
+            for index in numbers:
+                window = read.windows[index]
                 places = window.counted()
                 # A batch holds the counted tokens of its windows, one window after another.
                 window_states = states[start : start + len(places)]
@@ -204,7 +204,7 @@ class TokenReader:
                     continue
                 acts = self.head.token_addends(window_states, columns, task)
                 for token, column in np.argwhere(acts > 0).tolist():
-                    share = TokenShare(number, places[token], float(acts[token, column]))
+                    share = TokenShare(index, places[token], float(acts[token, column]))
                     shares[window.text].setdefault(columns[column], []).append(share)
         for text_shares in shares:
             for dimension, tokens in text_shares.items():
@@ -231,7 +231,7 @@ def pooled_activations(
     values: list[Floats] = [np.empty(0, np.float32)]
     k = head.settings.k(task)
     for numbers, states in read.batches:
-        windows = [read.windows[number] for number in numbers]
+        windows = [read.windows[index] for index in numbers]
         tokens = [window.text for window in windows for out in window.left_out if not out]
         texts = np.array(tokens, np.int64)
         if means is not None:

@@ -246,15 +246,15 @@ class Tokenizer:
 def _bigrams(token: str) -> list[tuple[int, int]]:
     """Return the places of overlapping character pairs of spaceless scripts, and of each stretch
     between."""
-    places = []
+    spans = []
     position = 0
     for run in pattern(_SPACELESS).finditer(token):
         first, last = run.span()
         if first > position:
-            places.append((position, first))
-        places += [(i, i + 2) for i in range(first, last - 1)] or [(first, last)]
+            spans.append((position, first))
+        spans += [(i, i + 2) for i in range(first, last - 1)] or [(first, last)]
         position = last
-    return places + ([(position, len(token))] if position < len(token) else [])
+    return spans + ([(position, len(token))] if position < len(token) else [])
 
 
 class WordVectorizer:

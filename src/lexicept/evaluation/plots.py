@@ -8,14 +8,12 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from lexicept.evaluation.effectiveness import SystemResults
 from lexicept.evaluation.significance import intervals
 from lexicept.evaluation.sweep import Point, pareto_front
-from lexicept.measures import NDCG, QD_FLOPS, RR, e2
+from lexicept.measures import NDCG, QD_FLOPS
 from lexicept.sanitize import one_line
 from lexicept.storage.files import replace_file
 from lexicept.storage.surroundings import without
@@ -60,58 +58,31 @@ def write_curves(
 
 
 def write_sweep(points: Sequence[Point], path: Path) -> None:
-    """Plot nDCG@10 with its Pareto front, and RR@10 with lines of equal E², against QD-FLOPs, as a
-    PNG.
+    """Plot nDCG@10 against QD-FLOPs with the Pareto front, as a PNG.
 
     Points with 0 QD-FLOPs are left out: they find nothing, and a logarithmic axis has no 0.
     """
     points = [point for point in points if point.qd_flops > 0]
-    with _figure(13, 5) as figure:
-        left, right = figure.subplots(1, 2, sharex=True)
-        left.set_title("line: Pareto front")
-        right.set_title("lines: equal E²")
-        _cost_axis(left, NDCG.title)
-        _cost_axis(right, RR.title)
+    with _figure(8, 5) as figure:
+        axes = figure.subplots()
+        axes.set_title("line: Pareto front")
+        _cost_axis(axes, NDCG.title)
         # One colour for each α, in the order of the points.
         for name in dict.fromkeys(map(_series_name, points)):
             series = [point for point in points if _series_name(point) == name]
             costs = [point.qd_flops for point in series]
-            left.scatter(costs, [point.ndcg for point in series], s=18, label=name)
-            right.scatter(costs, [point.mrr for point in series], s=18)
+            axes.scatter(costs, [point.ndcg for point in series], s=18, label=name)
         front = pareto_front(points)
-        costs = [point.qd_flops for point in front]
-        style = {"color": "black", "linewidth": 1, "drawstyle": "steps-post"}
-        left.plot(costs, [point.ndcg for point in front], **style)
+        costs, values = [point.qd_flops for point in front], [point.ndcg for point in front]
+        axes.plot(costs, values, color="black", linewidth=1, drawstyle="steps-post")
         if points:
-            left.legend(fontsize="small")
-            costs = [point.qd_flops for point in points]
-            _draw_equal_e2(right, costs, [point.mrr for point in points])
+            axes.legend(fontsize="small")
         _save_png(figure, path)
 
 
 def _series_name(point: Point) -> str:
     alpha = point.setting.alpha
     return "no RRA" if alpha is None else f"α {alpha:g}"
-
-
-def _draw_equal_e2(axes: Any, costs: Sequence[float], mrr: Sequence[float]) -> None:
-    """Draw lines of equal E²: evenly spaced within a height of the panel, then ever fewer.
-
-    E² falls fast beyond its threshold: evenly spaced lines would be all black there.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    margin = max(0.1 * (max(mrr) - min(mrr)), 0.01)
-    x = np.geomspace(min(costs) / 1.5, max(costs) * 1.5, 300)
-    y = np.linspace(min(mrr) - margin, max(mrr) + margin, 100)
-    values = y[:, None] + np.array([e2(0.0, cost) for cost in x])
-    step = float(np.diff(MaxNLocator(6).tick_values(y[0], y[-1]))[0])
-    levels = [math.floor(values.max() / step)]
-    while levels[-1] * step > values.min():
-        levels.append(levels[-1] - max(1, 2 ** (len(levels) - 6)))
-    heights = [level * step for level in levels[::-1]]
-    contours = axes.contour(x, y, values, heights, colors="0.6", linewidths=0.8)
-    axes.clabel(contours, fmt="%.3g", fontsize="small")
 
 
 def _cost_axis(axes: Axes, y_label: str) -> None:

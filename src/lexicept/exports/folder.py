@@ -207,26 +207,26 @@ def write_numbered_files(
     between and after the documents of a file."""
     begin, between, end = (text.encode() for text in around)
     count = len(exported.index)
-    file_number = number = 0
+    file_number = index = 0
     # Each complete file records the number of the document after the last: a resumed export skips
     # the file.
-    while number < count:
+    while index < count:
         path = files.folder / name.format(file_number)
         following = (files.facts(path.name) or {}).get("next")
-        if isinstance(following, int) and number < following <= count:
-            number = following
+        if isinstance(following, int) and index < following <= count:
+            index = following
         else:
             with replacing(path) as file:
                 written = file.write(begin)
-                first = number
-                while number < count and written < FILE_BYTES:
-                    content = document(number).encode()
-                    written += file.write(content if number == first else between + content)
-                    number += 1
+                first = index
+                while index < count and written < FILE_BYTES:
+                    content = document(index).encode()
+                    written += file.write(content if index == first else between + content)
+                    index += 1
                 file.write(end)
-            files.finish(path.name, [path], next=number)
+            files.finish(path.name, [path], next=index)
         file_number += 1
-        progress("export", number, count)
+        progress("export", index, count)
 
 
 def at_least(vector: Vector, least: float) -> Vector:

@@ -6,8 +6,8 @@ lexicept does in a large index. Words count by passages, not by whole documents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 from lexicept.errors import InputError
 from lexicept.exports.folder import ExportedIndex, at_least
@@ -50,61 +50,57 @@ def query_body(
         InputError: an unknown engine, a query without a known word or concept, or, for Qdrant, a
             phrase or an excluded word.
     """
-    bodies: dict[str, Callable[..., dict[str, Any]]] = {
-        "opensearch": _lucene_body,
-        "elasticsearch": _lucene_body,
-        "qdrant": _qdrant_body,
-    }
-    if engine not in bodies:
-        raise InputError(f"no engine {engine!r:.40}; there are {', '.join(bodies)}")
+    if engine not in (engines := get_args(Engine)):
+        raise InputError(f"no engine {engine!r:.40}; there are {', '.join(engines)}")
     ((vector, text_vector),) = ExportedIndex(index, has_similarity=True).queries([query])
     if not vector.dimensions.size:
         raise InputError(f"the query {query.text!r:.80} has no word or concept of the index")
     scale = 0.0 if index.vectors is None else index.vectors.settings.scale
-    return bodies[engine](engine, query, vector, text_vector, scale, top_k)
-
-
-def _expression(query: ParsedQuery) -> Expression | None:
     conditions = [part for part in (query.condition, query.filter) if part is not None]
-    return all_of(conditions) if conditions else None
+    expression = all_of(conditions) if conditions else None
+    if engine == "qdrant":
+        if query.phrases or query.without:
+            raise InputError("Qdrant takes no phrases and no excluded words: search without them")
+        filtered = _qdrant_filter(expression, query.hidden)
+        body = _qdrant_body(vector, text_vector, scale, top_k, filtered)
+    else:
+        body = {"size": top_k, **_lucene_body(engine, vector, text_vector, scale)}
+        body["query"]["bool"] |= _lucene_conditions(expression, query)
+    return body
 
 
 def _lucene_body(
-    engine: str,
-    query: ParsedQuery,
-    vector: Vector,
-    text_vector: Sequence[float],
-    scale: float,
-    top_k: int,
+    engine: str, vector: Vector, text_vector: Sequence[float], scale: float
 ) -> dict[str, Any]:
+    """Return a search for weighted dimensions, and the rescoring by the cosine."""
     # One power of two for all weights of a query: the ranking stays the same.
     factor = min(1.0, power_of_two(LARGEST_WEIGHT / float(vector.weights.max())))
     scaled = at_least(vector._replace(weights=vector.weights * factor), LEAST_WEIGHT)
     form = {"opensearch": OpenSearch(), "elasticsearch": Elasticsearch()}[engine]
-    expression = _expression(query)
+    clauses = {"must": [form.search(weights_by_dimension(scaled))]}
+    if not text_vector:
+        return {"query": {"bool": clauses}}
+    script = {
+        "source": f"doc['{SIMILARITY}'].size() == 0 ? 0 : "
+        f"params.scale * Math.max(0, {_COSINE[engine]})",
+        "params": {"vector": text_vector, "scale": scale},
+    }
+    rescore = {
+        "rescore_query": {"script_score": {"query": {"match_all": {}}, "script": script}},
+        "query_weight": 1 / factor,
+        "rescore_query_weight": 1.0,
+    }
+    window = {"window_size": WINDOW, "query": rescore}
+    return {"query": {"bool": clauses}, "rescore": window}
+
+
+def _lucene_conditions(expression: Expression | None, query: ParsedQuery) -> dict[str, Any]:
     required = [_phrase(text) for text in query.phrases]
     required += [_lucene(expression)] if expression is not None else []
     excluded = [_phrase(text) for text in query.without]
     excluded += [{"ids": {"values": [*query.hidden]}}] if query.hidden else []
-    clauses: dict[str, Any] = {"must": [form.search(weights_by_dimension(scaled))]}
-    clauses |= {"filter": required} if required else {}
-    clauses |= {"must_not": excluded} if excluded else {}
-    body: dict[str, Any] = {"size": top_k, "query": {"bool": clauses}}
-    if text_vector:
-        absent = f"doc['{SIMILARITY}'].size() == 0"
-        script = {
-            "source": f"{absent} ? 0 : params.scale * Math.max(0, {_COSINE[engine]})",
-            "params": {"vector": text_vector, "scale": scale},
-        }
-        body["rescore"] = {
-            "window_size": WINDOW,
-            "query": {
-                "rescore_query": {"script_score": {"query": {"match_all": {}}, "script": script}},
-                "query_weight": 1 / factor,
-                "rescore_query_weight": 1.0,
-            },
-        }
-    return body
+    clauses = {"filter": required, "must_not": excluded}
+    return {name: conditions for name, conditions in clauses.items() if conditions}
 
 
 def _phrase(text: str) -> dict[str, Any]:
@@ -129,23 +125,15 @@ def _lucene(expression: Expression) -> dict[str, Any]:
             return {"terms": {path: [*values]}}
 
 
+def _qdrant_filter(expression: Expression | None, hidden: Sequence[str]) -> dict[str, Any]:
+    required = {} if expression is None else {"must": [_qdrant(expression)]}
+    excluded = {"must_not": [{"key": "id", "match": {"any": [*hidden]}}]} if hidden else {}
+    return {"filter": required | excluded} if required or excluded else {}
+
+
 def _qdrant_body(
-    engine: str,
-    query: ParsedQuery,
-    vector: Vector,
-    text_vector: Sequence[float],
-    scale: float,
-    top_k: int,
+    vector: Vector, text_vector: Sequence[float], scale: float, top_k: int, filtered: dict[str, Any]
 ) -> dict[str, Any]:
-    if query.phrases or query.without:
-        raise InputError("Qdrant takes no phrases and no excluded words: search without them")
-    expression = _expression(query)
-    conditions: dict[str, Any] = {}
-    if expression is not None:
-        conditions["must"] = [_qdrant(expression)]
-    if query.hidden:
-        conditions["must_not"] = [{"key": "id", "match": {"any": [*query.hidden]}}]
-    filtered = {"filter": conditions} if conditions else {}
     sparse = {"query": indices_and_values(vector), "using": VECTOR, **filtered}
     results = {"limit": top_k, "with_payload": True}
     if not text_vector:

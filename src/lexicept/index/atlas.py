@@ -114,7 +114,7 @@ class Concept:
             "examples": [example._asdict() for example in self.examples],
             "drawn": [example._asdict() for example in self.drawn],
             "histogram": [{"activation": low, "words": words} for low, words in self.histogram],
-            "nearest": [{"number": number, "cosine": cosine} for number, cosine in self.nearest],
+            "nearest": [{"number": concept, "cosine": cosine} for concept, cosine in self.nearest],
             "alike": [*self.alike],
         }
 
@@ -242,8 +242,8 @@ class Atlas(Sequence[Concept]):
             examples=tuple(example for example in examples[:EXAMPLES] if example),
             drawn=tuple(example for example in examples[EXAMPLES:] if example),
             histogram=tuple(
-                (2 ** ((lowest + place) / 2), int(words))
-                for place, words in _row(self._histogram, number)
+                (2 ** ((lowest + position) / 2), int(words))
+                for position, words in _row(self._histogram, number)
             ),
             detection=None if np.isnan(detection) else detection,
             nearest=tuple(_row(self._nearest, number)),
@@ -257,8 +257,8 @@ class Atlas(Sequence[Concept]):
     def _alike(self) -> dict[str, list[int]]:
         """The concepts of each name, the most useful first."""
         alike: dict[str, list[int]] = {}
-        for number in self.useful:
-            alike.setdefault(self._name(number), []).append(number)
+        for concept in self.useful:
+            alike.setdefault(self._name(concept), []).append(concept)
         return alike
 
     def words_of(self, number: int) -> list[str]:
@@ -272,7 +272,7 @@ class Atlas(Sequence[Concept]):
     def most_frequent(self) -> list[int]:
         """Return the numbers of concepts with documents, most documents first."""
         order = np.argsort(-self.document_counts, kind="stable")
-        return [int(number) for number in order[: np.count_nonzero(self.document_counts)]]
+        return [int(concept) for concept in order[: np.count_nonzero(self.document_counts)]]
 
     @cached_property
     def useful(self) -> list[int]:
@@ -287,7 +287,7 @@ class Atlas(Sequence[Concept]):
         usefulness = df * idf**2 * np.maximum(2 * tested - 1, 0)
         named = np.isin(self._sources, [SOURCES.index(source) for source in NAMED])
         order = np.lexsort((-usefulness, ~named))
-        return [int(number) for number in order if df[number]]
+        return [int(concept) for concept in order if df[concept]]
 
     def search(self, text: str) -> list[int]:
         """Return the concepts with a text in the label or in a word, the best matches first: equal
@@ -296,38 +296,38 @@ class Atlas(Sequence[Concept]):
         text = caseless(text.strip())
         if not text:
             return [numbers[0] for numbers in self._alike.values()]
-        matches = [number for number, word in enumerate(self._words) if text in caseless(word)]
-        entries = np.flatnonzero(np.isin(self._log_odds.indices, matches))
-        exact = [number for number in matches if caseless(self._words[number]) == text]
-        equal = np.isin(self._log_odds.indices[entries], exact)
-        concepts = np.searchsorted(self._log_odds.indptr, entries, "right") - 1
+        matches = [concept for concept, word in enumerate(self._words) if text in caseless(word)]
+        nonzeros = np.flatnonzero(np.isin(self._log_odds.indices, matches))
+        exact = [concept for concept in matches if caseless(self._words[concept]) == text]
+        equal = np.isin(self._log_odds.indices[nonzeros], exact)
+        concepts = np.searchsorted(self._log_odds.indptr, nonzeros, "right") - 1
         by_word = dict.fromkeys(concepts.tolist(), 4) | dict.fromkeys(concepts[equal].tolist(), 3)
-        found = {}
-        for number in self.useful:
-            label = caseless(name_of(self.labels[number], number))
-            quality = by_word.get(number, 5)
+        findings = {}
+        for concept in self.useful:
+            label = caseless(name_of(self.labels[concept], concept))
+            quality = by_word.get(concept, 5)
             if text in label:
                 words = re.findall(r"\w+", label)
                 begins = any(word.startswith(text) for word in words)
                 quality = min(quality, 2 if begins else 4, 1 if text in words else 4)
                 quality = 0 if label == text else quality
             if quality < 5:
-                found[number] = quality
-        ordered = sorted(found, key=lambda number: found[number])
+                findings[concept] = quality
+        ordered = sorted(findings, key=lambda number: findings[number])
         first: dict[str, int] = {}
-        for number in ordered:
-            first.setdefault(self._name(number), number)
+        for concept in ordered:
+            first.setdefault(self._name(concept), concept)
         return list(first.values())
 
     def _examples_of(self, number: int) -> list[Example | None]:
         """Return the stored examples of a concept; None for a changed document's."""
         examples: list[Example | None] = []
         first = int(self._examples.indptr[number])
-        for place, (document, activation) in enumerate(_row(self._examples, number), first):
+        for position, (document, activation) in enumerate(_row(self._examples, number), first):
             name = self._documents[document]
             content = self._content(name)
             same = content is not None and digest(content) == self._digests[document]
-            start, end = self._spans[place].tolist()
+            start, end = self._spans[position].tolist()
             examples.append(Example(name, start, end, activation) if same else None)
         return examples
 
@@ -345,15 +345,15 @@ def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None)
         changed: concepts whose labels are made unique; None for all.
     """
     numbers, unique = range(len(labels)) if changed is None else changed, list(labels)
-    for number in numbers:
-        unique[number] = one_line(labels[number])
+    for concept in numbers:
+        unique[concept] = one_line(labels[concept])
     counts = Counter(label.casefold() for label in unique)
-    for number in numbers:
-        label = unique[number]
+    for concept in numbers:
+        label = unique[concept]
         # A label that ends in a number could be that of another concept with its number.
         taken = not label or counts[label.casefold()] > 1 or re.search(r"#\d+$", label)
-        if taken and not label.endswith(unnamed(number)):
-            unique[number] = f"{label} {unnamed(number)}".strip()
+        if taken and not label.endswith(unnamed(concept)):
+            unique[concept] = f"{label} {unnamed(concept)}".strip()
     return unique
 
 
@@ -365,7 +365,7 @@ def _save_used_columns(prefix: Path, matrix: sp.csr_array) -> Integers:
     return used
 
 
-def _row(matrix: sp.csr_array, number: int) -> list[tuple[int, float]]:
+def _row(matrix: sp.csr_array, concept: int) -> list[tuple[int, float]]:
     """Return the columns and values of a row in the stored order."""
-    entries = slice(int(matrix.indptr[number]), int(matrix.indptr[number + 1]))
-    return list(zip(matrix.indices[entries].tolist(), matrix.data[entries].tolist(), strict=True))
+    nonzeros = slice(int(matrix.indptr[concept]), int(matrix.indptr[concept + 1]))
+    return list(zip(matrix.indices[nonzeros].tolist(), matrix.data[nonzeros].tolist(), strict=True))

@@ -84,6 +84,6 @@ class DocumentWords:
         dimensions than words: [non-zeros]."""
         among = np.flatnonzero(self.among(query.indices))
         positions, documents, weights = self.of(query.indices[among])
-        found, of_document = np.zeros(query.nnz), documents == document
-        found[among[positions[of_document]]] = weights[of_document]
-        return found
+        word_weights, of_document = np.zeros(query.nnz), documents == document
+        word_weights[among[positions[of_document]]] = weights[of_document]
+        return word_weights

@@ -67,8 +67,8 @@ class Explainer:
         allowed[document] = mask.allowed[document] if mask is not None and preferred else True
         index = int(self._stored.passages.document_numbers[passages.start])
         if whole and (scored := self._score(query, Mask(allowed), 1, index)) is not None:
-            found = bool(scored.matches[0])
-            return self._composition(scored, 0), float(scored.scores[0]) if found else None
+            is_result = bool(scored.matches[0])
+            return self._composition(scored, 0), float(scored.scores[0]) if is_result else None
         factors = query.vector @ self._derived.background
         ((entries, scores),) = self._derived.engine.search(
             self._counted(query), len(passages), factors, mask=Mask(allowed)

@@ -116,8 +116,8 @@ class RRASettings:
 
     def __post_init__(self) -> None:
         if self.transform not in rra.TRANSFORMS:
-            known = ", ".join(rra.TRANSFORMS)
-            raise InputError(f"no transform {self.transform!r:.80}, only: {known}")
+            transforms = ", ".join(rra.TRANSFORMS)
+            raise InputError(f"no transform {self.transform!r:.80}, only: {transforms}")
 
 
 class Weighed(NamedTuple):

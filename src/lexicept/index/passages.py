@@ -73,7 +73,7 @@ class Passages:
     @cached_property
     def numbers(self) -> dict[str, int]:
         """The place of each document in ``ids``, by id."""
-        return {name: number for number, name in enumerate(self.ids)}
+        return {name: document for document, name in enumerate(self.ids)}
 
     def span(self, number: int) -> range:
         """Return the entries of a divided document."""
@@ -82,13 +82,13 @@ class Passages:
 
     def number_at(self, entry: int) -> int | None:
         """Return the divided document of an entry; None for an entry that is a document."""
-        number = int(np.searchsorted(self.starts, entry, "right")) - 1
-        return number if number >= 0 and entry in self.span(number) else None
+        document = int(np.searchsorted(self.starts, entry, "right")) - 1
+        return document if document >= 0 and entry in self.span(document) else None
 
     def document_id(self, entry: int) -> str:
         """Return the id of the document of an entry."""
-        number = self.number_at(entry) if len(self.ids) else None
-        return self.entry_ids[entry] if number is None else self.ids[number]
+        document = self.number_at(entry) if len(self.ids) else None
+        return self.entry_ids[entry] if document is None else self.ids[document]
 
     @cached_property
     def document_numbers(self) -> Integers:
@@ -108,8 +108,8 @@ class Passages:
     def spans(self) -> Iterator[tuple[str, range]]:
         """Yield the id and the entries of every document, in order."""
         end = 0
-        for number, document_id in enumerate(self.ids):
-            span = self.span(number)
+        for document, document_id in enumerate(self.ids):
+            span = self.span(document)
             for undivided in range(end, span.start):
                 yield self.entry_ids[undivided], range(undivided, undivided + 1)
             yield document_id, span
@@ -131,10 +131,10 @@ class Passages:
 
     def first_of_each(self, mask: npt.NDArray[np.bool_]) -> Integers:
         """Return the number of each document's first entry in a mask [N]."""
-        entries: Integers = np.flatnonzero(mask)
+        passages: Integers = np.flatnonzero(mask)
         if not len(self.ids):
-            return entries
-        return entries[run_starts(self.document_numbers[entries])]
+            return passages
+        return passages[run_starts(self.document_numbers[passages])]
 
     def whole(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return a mask of all entries of the documents with an entry in a mask [N]."""
@@ -165,11 +165,11 @@ class Passages:
             offsets = None if factors is None else factors[waiting]
             rankings = engine.search(queries[waiting], depth, offsets, threads, mask)
             again = []
-            for query, (entries, scores) in zip(waiting, rankings, strict=True):
-                _, firsts = np.unique(self.document_numbers[entries], return_index=True)
+            for query, (passages, scores) in zip(waiting, rankings, strict=True):
+                _, firsts = np.unique(self.document_numbers[passages], return_index=True)
                 best = np.sort(firsts)[:top_k]
-                results[query] = entries[best], scores[best]
-                if best.size < top_k and entries.size == depth < len(self.entry_ids):
+                results[query] = passages[best], scores[best]
+                if best.size < top_k and passages.size == depth < len(self.entry_ids):
                     again.append(query)
             waiting, depth = np.array(again, np.int64), 4 * depth
         return results
@@ -192,8 +192,8 @@ def check_joined(old: Passages, new: Passages, gone: Container[str]) -> None:
     for name in old.names():
         if (name in old.numbers or "#" in name) and name not in gone:
             check(Location("the index", 0, "document"), name, old)
-    for number, name in enumerate(new.names(), 1):
-        check(Location("the documents", number, "document"), name, new)
+    for document, name in enumerate(new.names(), 1):
+        check(Location("the documents", document, "document"), name, new)
 
 
 def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -> None:

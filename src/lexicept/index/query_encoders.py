@@ -67,10 +67,10 @@ class QueryCache:
     def get(self, text: str) -> CachedQuery | None:
         """Return the entry of a text, from now on the last to be dropped."""
         with self._lock:
-            entry = self._entries.get(text)
-            if entry is not None:
+            vector = self._entries.get(text)
+            if vector is not None:
                 self._entries.move_to_end(text)
-            return entry
+            return vector
 
     def put(
         self, texts: Iterable[str], frequencies: sp.csr_array, vectors: Floats | None = None
@@ -100,12 +100,12 @@ class QueryCache:
 
 def stack(entries: Sequence[CachedQuery], size: int) -> tuple[sp.csr_array, Floats | None]:
     """Return the term frequencies of cached queries, CSR [n, size], and their vectors [n, d]."""
-    ends = np.cumsum([0, *(entry.frequencies.size for entry in entries)], dtype=np.int32)
+    ends = np.cumsum([0, *(vector.frequencies.size for vector in entries)], dtype=np.int32)
     dimensions = np.concatenate([np.empty(0, np.int32), *(e.dimensions for e in entries)])
     frequencies = np.concatenate([np.empty(0, np.float32), *(e.frequencies for e in entries)])
-    vectors = [entry.vector for entry in entries if entry.vector is not None]
-    rows = canonical_entries(frequencies, dimensions, ends, size)
-    return rows, np.stack(vectors) if vectors else None
+    vectors = [vector.vector for vector in entries if vector.vector is not None]
+    encoded_rows = canonical_entries(frequencies, dimensions, ends, size)
+    return encoded_rows, np.stack(vectors) if vectors else None
 
 
 class EncodedQueries(NamedTuple):
@@ -231,7 +231,7 @@ class QueryEncoders:
         if self.cache is None:
             return self._encoded(name, texts)
         cached = {text: self.cache.get(text) for text in dict.fromkeys(texts)}
-        entries = {text: entry for text, entry in cached.items() if entry is not None}
+        entries = {text: vector for text, vector in cached.items() if vector is not None}
         if new := [text for text in cached if text not in entries]:
             entries |= zip(new, self.cache.put(new, *self._encoded(name, new)), strict=True)
         return stack([entries[text] for text in texts], self._vocabularies[name].size)
@@ -270,8 +270,8 @@ class QueryEncoders:
         """Return the checksums of a vectorizer's files."""
         prefix = f"{self._folder.name}/{name}/"
         return {
-            file.removeprefix(prefix): str(entry["sha256"])
-            for file, entry in self._files.items()
+            file.removeprefix(prefix): str(vector["sha256"])
+            for file, vector in self._files.items()
             if file.startswith(prefix) and not file.startswith(f"{prefix}{_DOCUMENT_FILES}")
         }
 

@@ -29,13 +29,13 @@ class StoredDocuments:
     @cached_property
     def numbers(self) -> dict[str, int]:
         """The number of each stored id."""
-        return {name: number for number, name in enumerate(self.ids)}
+        return {name: index for index, name in enumerate(self.ids)}
 
     def ids_of_documents(self, numbers: Sequence[int]) -> Sequence[str]:
         """Return the ids of the documents of numbers."""
         if not self.in_passages:
             return self.ids.select(numbers)
-        return [self.passages.document_id(number) for number in numbers]
+        return [self.passages.document_id(index) for index in numbers]
 
     def passage_id(self, number: int) -> str | None:
         """Return the id of a passage; None for a whole document."""
@@ -51,18 +51,18 @@ class StoredDocuments:
         """Return the numbers of a document's passages, or of a passage; None for an unknown id."""
         if (place := self.passages.numbers.get(document_id)) is not None:  # type: ignore[call-overload]
             return self.passages.span(place)
-        number = self.numbers.get(document_id)  # type: ignore[call-overload]
-        return None if number is None else range(number, number + 1)
+        index = self.numbers.get(document_id)  # type: ignore[call-overload]
+        return None if index is None else range(index, index + 1)
 
     def whole(self, document_id: str, numbers: range) -> Document:
         """Return the whole document, or the passage, of an id and numbers."""
         place = self.passages.numbers.get(document_id)
-        stored = [self.document(number) for number in numbers]
+        stored = [self.document(index) for index in numbers]
         if place is None:
             return stored[0]
         return from_rows(document_id, self.passages.titles[place], stored)
 
     def content(self, document_id: str) -> str | None:
         """Return the title and text of a stored id; None for an unknown id."""
-        number = self.numbers.get(document_id)
-        return None if number is None else self.document(number).content
+        index = self.numbers.get(document_id)
+        return None if index is None else self.document(index).content

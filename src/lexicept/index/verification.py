@@ -142,10 +142,10 @@ def _check_atlas(index: IndexReader, atlas: Atlas) -> None:
     folder = index.folder / "concepts" / "atlas"
     named = set(TextStore(folder / "documents"))
     # The reader would number all ids.
-    rows = {name: row for row, name in enumerate(index.ids) if name in named}
+    positions = {name: row for row, name in enumerate(index.ids) if name in named}
 
     def content(name: str) -> str | None:
-        return index.stored(rows[name]).content if name in rows else None
+        return index.stored(positions[name]).content if name in positions else None
 
     for concept in Atlas(folder, atlas.labels, atlas.document_counts, len(index), content):
         for example in concept.examples:

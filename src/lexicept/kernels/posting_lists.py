@@ -124,24 +124,24 @@ def pack_reference(
     # Fillers of the largest gap come before the entry that they leave a smaller gap for.
     fillers = np.maximum(gaps - 1, 0) // largest[list_of]
     lengths = sizes + np.bincount(list_of, fillers, sizes.size).astype(np.int64)
-    place = np.cumsum(fillers + 1) - 1
+    positions = np.cumsum(fillers + 1) - 1
     list_of_entry = np.repeat(np.arange(sizes.size), lengths)
-    entries = largest[list_of_entry]
-    entries[place] = gaps - fillers * largest[list_of]
-    entry_weights = np.zeros(entries.size, weights.dtype)
-    entry_weights[place] = weights
+    steps = largest[list_of_entry]
+    steps[positions] = gaps - fillers * largest[list_of]
+    entry_weights = np.zeros(steps.size, weights.dtype)
+    entry_weights[positions] = weights
     # Every list begins with a byte: its entries' bits follow each other from there.
     bytes_of, starts = num_bytes(lengths, widths), np.cumsum(lengths) - lengths
     width = widths[list_of_entry].astype(np.int64)
-    within = np.arange(entries.size) - starts[list_of_entry]
+    within = np.arange(steps.size) - starts[list_of_entry]
     bit = 8 * (np.cumsum(bytes_of) - bytes_of)[list_of_entry] + within * width
     # One array element per bit, lowest first.
     bits = np.zeros(8 * int(bytes_of.sum()), np.bool_)
     for i in range(WIDTHS[1]):
         wide = width > i
-        bits[bit[wide] + i] = entries[wide] >> i & 1
+        bits[bit[wide] + i] = steps[wide] >> i & 1
     # The sum of all earlier gaps less that before the list is the document before an entry.
-    before = np.concatenate([[0], np.cumsum(entries)])
+    before = np.concatenate([[0], np.cumsum(steps)])
     marks = (before[:-1] - before[starts[list_of_entry]])[-entries_before % STEP :: STEP]
     packed_gaps = np.packbits(bits, bitorder="little")
     return PackedLists(packed_gaps, entry_weights, lengths, marks.astype(np.uint16))
@@ -237,9 +237,9 @@ def unpack_reference(gaps: Integers, lengths: Integers, widths: Integers) -> Int
     within = np.arange(list_of.size) - starts[list_of]
     first_bits = 8 * (np.cumsum(bytes_of) - bytes_of)
     width = widths[list_of]
-    entries = gaps_at(gaps, first_bits[list_of] + within * width, width)
+    steps = gaps_at(gaps, first_bits[list_of] + within * width, width)
     # A running sum over all lists, less the sum before each list.
-    after = np.concatenate([[0], np.cumsum(entries)])
+    after = np.concatenate([[0], np.cumsum(steps)])
     documents: Integers = after[1:] - after[starts[list_of]]
     return documents
 
@@ -291,10 +291,10 @@ def weight_reference(postings: Postings, number: int, dimension: int, document: 
     mark = low + int(np.searchsorted(postings.marks[low:high], document)) - 1
     first = start if mark < low else mark * STEP
     before = 0 if mark < low else int(postings.marks[mark])
-    entries = np.arange(first, min((first // STEP + 1) * STEP, start + length))
-    gaps = gaps_at(postings.gaps, 8 * byte + (entries - start) * width, width)
+    steps = np.arange(first, min((first // STEP + 1) * STEP, start + length))
+    gaps = gaps_at(postings.gaps, 8 * byte + (steps - start) * width, width)
     # A filler that stands at the document has weight 0.
-    matches = entries[before + np.cumsum(gaps) == document]
+    matches = steps[before + np.cumsum(gaps) == document]
     return float(postings.weights[matches].sum())
 
 

@@ -149,16 +149,16 @@ def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats
     """Return the scores of all documents, f32 [N], infinite for NaN. Raises IndexError if damaged
     postings name a document outside of a segment."""
     scores = (postings.offsets * np.float32(query.offset_factor)).astype(np.float32)
-    for number, first in enumerate(range(0, scores.size, segment)):
+    for index, first in enumerate(range(0, scores.size, segment)):
         segment_scores = scores[first : first + segment]
         for dimension, weight in zip(query.dimensions, query.weights, strict=True):
             factor = np.float32(weight) * postings.scales[dimension]
             # A row of the table has a weight per document; a list names its documents.
-            if postings.widths[number, dimension] == 0:
-                start = postings.starts[number, dimension]
+            if postings.widths[index, dimension] == 0:
+                start = postings.starts[index, dimension]
                 segment_scores += factor * postings.table[start : start + segment_scores.size]
             else:
-                documents, weights = list_reference(postings, number, dimension)
+                documents, weights = list_reference(postings, index, dimension)
                 segment_scores[documents] += factor * weights
     scores[np.isnan(scores)] = np.inf  # the engine refuses infinite scores
     return scores

@@ -197,8 +197,8 @@ def _add_concepts(
         progress=progress,
     )
     if fitted.names is not None and fitted.rows is not None:
-        rows = concepts.encoder.head.directions
-        findings = names_for(findings, fitted.names, fitted.rows, rows)
+        directions = concepts.encoder.head.directions
+        findings = names_for(findings, fitted.names, fitted.rows, directions)
     builder.add_atlas(findings)
 
 

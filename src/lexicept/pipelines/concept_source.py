@@ -168,11 +168,11 @@ class ConceptSource:
         """Return the prompts of a named backbone: given, or those of its configuration."""
         path = Path(fetch(self.backbone), "config_sentence_transformers.json")
         config = read_json(path, InputError) if path.exists() else {}
-        given = {"query": self.settings.query_prompt, "document": self.settings.document_prompt}
-        own, default = config.get("prompts", {}), config.get("default_prompt_name")
+        changes = {"query": self.settings.query_prompt, "document": self.settings.document_prompt}
+        prompts, default = config.get("prompts", {}), config.get("default_prompt_name")
         return {
-            task: prompt_for(task, own, default) if prompt is None else prompt
-            for task, prompt in given.items()
+            task: prompt_for(task, prompts, default) if prompt is None else prompt
+            for task, prompt in changes.items()
         }
 
 
@@ -190,12 +190,12 @@ def check_together(
     limits: Limits,
 ) -> None:
     """Raise ParameterError for parameters of ``build`` that do not go together."""
-    given = {**({} if model is None else {"model": model}), **concepts.changed()}
-    sources = [name for name in ("model", "sae", "train") if name in given]
+    changes = {**({} if model is None else {"model": model}), **concepts.changed()}
+    sources = [name for name in ("model", "sae", "train") if name in changes]
     if len(sources) > 1:
         text = " and ".join(f"{{{place}}}" for place in range(len(sources)))
         raise ParameterError(f"{text} are two sources of concepts: choose one", *sources)
-    source = sources[0] if sources else "backbone" if "backbone" in given else "lexicept-mini"
+    source = sources[0] if sources else "backbone" if "backbone" in changes else "lexicept-mini"
     saved_model = "{0} requires {1}, {2} or {3}: a saved model has its own backbone"
     # By option: the sources with the option, and the message for the others.
     options: dict[str, tuple[tuple[str, ...], str]] = {
@@ -204,13 +204,13 @@ def check_together(
         "width": (("sae",), "{0} requires {1}"),
         "explanations": (("sae", "model"), "{0} requires {1} or {2}"),
     }
-    if "backbone" in given and source == "model":
+    if "backbone" in changes and source == "model":
         raise ParameterError("{0} does not go with {1}: it has its own", "backbone", "model")
     for name, (suitable, text) in options.items():
-        if name in given and source not in suitable:
+        if name in changes and source not in suitable:
             raise ParameterError(text, name, *suitable)
-    if "adapt" in given and source != "lexicept-mini":
+    if "adapt" in changes and source != "lexicept-mini":
         raise ParameterError("{0} adapts lexicept-mini, not {1}", "adapt", source)
     if "concepts" not in vocabularies:
-        for name in (*sources, *given, *limits.changed()):
+        for name in (*sources, *changes, *limits.changed()):
             raise ParameterError("{0} requires concepts, but {1} is words", name, "vocabulary")

@@ -77,8 +77,10 @@ def _rows(frame: Any) -> Iterator[Mapping[str, Any]]:
     columns = [str(column) for column in frame.columns]
     if not set(columns) & set(DOCUMENT_TEXTS):
         raise InputError(f"the data frame has no column 'text', only: {', '.join(columns)}")
-    rows = frame.iter_rows() if hasattr(frame, "iter_rows") else frame.itertuples(False, None)
-    records = (dict(zip(columns, row, strict=True)) for row in rows)
+    frame_records = (
+        frame.iter_rows() if hasattr(frame, "iter_rows") else frame.itertuples(False, None)
+    )
+    records = (dict(zip(columns, row, strict=True)) for row in frame_records)
     yield from as_typed(records, dict(zip(columns, getattr(frame, "dtypes", ()), strict=False)))
 
 

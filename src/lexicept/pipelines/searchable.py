@@ -160,10 +160,10 @@ class OpenedIndex(Snapshot):
         if isinstance(queries, str) or not isinstance(queries, Iterable):
             raise InputError(f"queries are a list of texts, not {queries!r:.40}")
         parsed = [_with(reader.parse(query), None, boosts, filter) for query in queries]
-        found = reader.search(parsed, top_k, vocabulary, rescore=rescore, threads=threads)
+        results = reader.search(parsed, top_k, vocabulary, rescore=rescore, threads=threads)
         return [
             Hits(hits, reader, query, top_k, vocabulary)
-            for query, hits in zip(parsed, found, strict=True)
+            for query, hits in zip(parsed, results, strict=True)
         ]
 
     def like(self, document_id: str, query: str | ParsedQuery = "") -> ParsedQuery:

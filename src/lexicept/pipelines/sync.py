@@ -192,20 +192,20 @@ def _choices_of(index: Path, vocabulary: Any, language: str) -> tuple[Any, str]:
 
 def _included(index: Path) -> list[str]:
     """Return the patterns of further files that an index was made with; none without an index."""
-    known: dict[str, str] = {}
+    checksums: dict[str, str] = {}
     with suppress(IndexFormatError, KeyError, TypeError):
-        known = manifest.read_files(index / manifest.stated_manifest(index)["generation"]) or {}
-    return known[INCLUDED].split("\n") if INCLUDED in known else []
+        checksums = manifest.read_files(index / manifest.stated_manifest(index)["generation"]) or {}
+    return checksums[INCLUDED].split("\n") if INCLUDED in checksums else []
 
 
 def _differs(index: Path, source: Folder) -> bool:
     """Return True if a folder has other files, or files of other contents, than an index."""
-    known = manifest.read_files(index / manifest.read_manifest(index)["generation"]) or {}
-    known.pop(INCLUDED, None)
+    checksums = manifest.read_files(index / manifest.read_manifest(index)["generation"]) or {}
+    checksums.pop(INCLUDED, None)
     files = source.files()
     source.skipped.files.clear()  # the build notes them again
-    return known.keys() != files.keys() or any(
-        checksum not in (UNREAD, _checksum(files[name])) for name, checksum in known.items()
+    return checksums.keys() != files.keys() or any(
+        checksum not in (UNREAD, _checksum(files[name])) for name, checksum in checksums.items()
     )
 
 

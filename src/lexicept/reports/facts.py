@@ -74,8 +74,8 @@ def topics(measured: MeasuredIndex) -> list[dict[str, Any]]:
         if atlas is None:
             section["terms"] = _telling_terms(measured, name, telling, terms)
         else:
-            shown = telling[:CARDS]
-            section["cards"] = [_card(measured, dimension, shown) for dimension in shown]
+            dimensions = telling[:CARDS]
+            section["cards"] = [_card(measured, dimension, dimensions) for dimension in dimensions]
             section["frequent"] = _frequent_concepts(measured)
         sections.append(section)
     return sections
@@ -116,13 +116,13 @@ def _card(measured: MeasuredIndex, dimension: int, cards: Sequence[int]) -> dict
 def _frequent_concepts(measured: MeasuredIndex) -> Rows:
     atlas = measured.index.atlas
     assert atlas is not None
-    rows: Rows = []
+    lines: Rows = []
     for dimension in atlas.most_frequent()[:FREQUENT_CONCEPTS]:
         concept = atlas[dimension]
         words = ", ".join(word for word, _ in concept.words[:6])
         share = concept.documents / len(measured)
-        rows.append([concept.label, words, concept.documents, share, concept.firing_frequency])
-    return rows
+        lines.append([concept.label, words, concept.documents, share, concept.firing_frequency])
+    return lines
 
 
 def passage(text: str, start: int, end: int) -> Markup:
@@ -158,15 +158,15 @@ def _systems(measured: MeasuredIndex) -> Rows:
     per_query = {name: measured.measured(vocabulary) for name, vocabulary in searched.items()}
     tests = compare(per_query)
     p_values = {test.system: test.p_holm for test in tests if test.measure == NDCG.name}
-    rows: Rows = []
+    lines: Rows = []
     for name, values in per_query.items():
         means = [float(np.mean(list(values[measure].values()))) for measure in MEASURES]
         flops = measured.qd_flops(searched[name])
         efficiency = e2(means[MEASURES.index(RR.name)], flops)
         low, high = intervals(values)[NDCG.name]
         p_value = p_values.get(name, float("nan"))
-        rows.append([name, *means, flops, efficiency, (high - low) / 2, p_value])
-    return rows
+        lines.append([name, *means, flops, efficiency, (high - low) / 2, p_value])
+    return lines
 
 
 def _parts(measured: MeasuredIndex) -> Rows:
@@ -176,19 +176,19 @@ def _parts(measured: MeasuredIndex) -> Rows:
     for query, hits in islice(searched, EXPLAINED):
         explained += measured.index.explained(query.text, hits[:TOP])
     scores = np.array([explanation.score for explanation in explained])
-    rows: Rows = []
+    lines: Rows = []
     for name in measured.vocabularies:
         shared = [
             [part.score for part in explanation.contributions if part.vocabulary == name]
             for explanation in explained
         ]
         dimensions = sum(map(len, shared)) / max(len(explained), 1)
-        rows.append([name, _mean_share([*map(sum, shared)], scores), dimensions])
+        lines.append([name, _mean_share([*map(sum, shared)], scores), dimensions])
     for name, attribute in ((SIMILARITY, "similarity"), (PRIOR, "prior")):
-        parts = [getattr(explanation, attribute) for explanation in explained]
-        if any(parts):
-            rows.append([name, _mean_share(parts, scores), 0.0])
-    return rows
+        scores_of_part = [getattr(explanation, attribute) for explanation in explained]
+        if any(scores_of_part):
+            lines.append([name, _mean_share(scores_of_part, scores), 0.0])
+    return lines
 
 
 def _mean_share(parts: Sequence[float], totals: Any) -> float:
@@ -237,7 +237,7 @@ def cost(measured: MeasuredIndex) -> dict[str, Any]:
 
 
 def _weighting(measured: MeasuredIndex) -> Rows:
-    rows: Rows = []
+    lines: Rows = []
     for name, settings in measured.index.settings.items():
         arguments = settings.weighting.settings()
         weighting = arguments.pop("name")
@@ -248,8 +248,8 @@ def _weighting(measured: MeasuredIndex) -> Rows:
             settings.pruning,
             settings.document_max_active_dims or "all",
         ]
-        rows.append([name, f"{weighting} ({values})", *map(str, limits)])
-    return rows
+        lines.append([name, f"{weighting} ({values})", *map(str, limits)])
+    return lines
 
 
 def _lengths(measured: MeasuredIndex) -> Rows:
@@ -257,7 +257,7 @@ def _lengths(measured: MeasuredIndex) -> Rows:
     lengths = {name: measured.spread(name).lengths for name in measured.vocabularies}
     if len(lengths) > 1:
         lengths["all"] = np.sum(list(lengths.values()), axis=0)
-    rows: Rows = []
+    lines: Rows = []
     for name, of_documents in lengths.items():
         quantiles = np.quantile(of_documents, QUANTILES, method="inverted_cdf").tolist()
         cells = [name, float(of_documents.mean()), *quantiles]
@@ -265,8 +265,8 @@ def _lengths(measured: MeasuredIndex) -> Rows:
             vocabulary = None if name == "all" else name
             queries = measured.query_weights_in(vocabulary)
             cells += [mean_length(queries), measured.qd_flops(vocabulary)]
-        rows.append(cells)
-    return rows
+        lines.append(cells)
+    return lines
 
 
 def _expensive(measured: MeasuredIndex) -> Rows:
@@ -278,13 +278,13 @@ def _expensive(measured: MeasuredIndex) -> Rows:
     order = np.argsort(-work, kind="stable")[:EXPENSIVE]
     order, weigher = order[work[order] > 0], measured.index.weigher
     queries = measured.query_weights.shape[0]
-    rows: Rows = []
+    lines: Rows = []
     for dimension, numbered in zip(order.tolist(), weigher.numbered(order), strict=True):
         term, (vocabulary, _) = weigher.term(numbered), numbered
         in_queries = occurrences[dimension] / queries
         in_documents = posting_lengths[dimension] / len(measured)
-        rows.append([term, vocabulary, in_queries, in_documents, work[dimension] / work.sum()])
-    return rows
+        lines.append([term, vocabulary, in_queries, in_documents, work[dimension] / work.sum()])
+    return lines
 
 
 def _posting_lists(measured: MeasuredIndex) -> Rows:
@@ -292,7 +292,7 @@ def _posting_lists(measured: MeasuredIndex) -> Rows:
     index = measured.index
     shards = shards_of([index.stored_tf(vocabulary) for vocabulary in index.vocabularies])
     statistics = weigher_of(shards, list(index.settings.values())).collection
-    rows: Rows = []
+    lines: Rows = []
     for name, unpruned in zip(measured.vocabularies, statistics, strict=True):
         lengths = measured.posting_lengths[index.span(name)]
         size = max(lengths.size, 1)
@@ -301,8 +301,8 @@ def _posting_lists(measured: MeasuredIndex) -> Rows:
             quantiles = np.quantile(lengths, QUANTILES, method="inverted_cdf").tolist()
         never, pruned = unpruned.df == 0, (unpruned.df > 0) & (lengths == 0)
         shares = [float(mask.sum() / size) for mask in (never, pruned, lengths == 1)]
-        rows.append([name, lengths.size, *shares, lengths.sum() / size, *quantiles])
-    return rows
+        lines.append([name, lengths.size, *shares, lengths.sum() / size, *quantiles])
+    return lines
 
 
 def _sizes(measured: MeasuredIndex) -> Counter[str]:

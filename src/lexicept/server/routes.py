@@ -154,15 +154,15 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
     weak = await reader.run(lambda: hits.weak) if hits.weak_searches else hits.weak
-    shown = hits[question.offset : end]
+    page_hits = hits[question.offset : end]
     if question.matches:
         options = (question.vocabulary, question.rescore)
-        described = await reader.run(lambda: cards_with_matches(index, query, shown, *options))
+        described = await reader.run(lambda: cards_with_matches(index, query, page_hits, *options))
     else:
-        described = [cards.of(hit.number) for hit in shown]
+        described = [cards.of(hit.number) for hit in page_hits]
     listed = ",".join(
         f'{{"rank":{hit.rank},"score":{hit.score},{card}}}'
-        for hit, card in zip(shown, described, strict=True)
+        for hit, card in zip(page_hits, described, strict=True)
     )
     about = {
         "query": question.query,
@@ -230,9 +230,9 @@ async def explain(
         }
         for contribution in explanation.contributions
     ]
-    shown = {"query": question.query, "text": query.text, "passage": explanation.passage}
-    shown["title"] = stored(index, explanation.passage or explanation.document_id).title
-    return as_json(explanation.to_json() | shown | {"contributions": contributions})
+    answer = {"query": question.query, "text": query.text, "passage": explanation.passage}
+    answer["title"] = stored(index, explanation.passage or explanation.document_id).title
+    return as_json(explanation.to_json() | answer | {"contributions": contributions})
 
 
 @router.get("/feedback", response_model=schema.Terms, responses=BUSY)

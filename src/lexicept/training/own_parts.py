@@ -56,17 +56,17 @@ class OwnPart:
         """Call the constructor. Raises InputError if the constructor fails or the object is not of
         type ``base``; without ``base``, if the object can't be called."""
         try:
-            part = self._class()(**self._arguments())
+            built = self._class()(**self._arguments())
         except InputError:
             raise
         except Exception as error:  # a constructor raises what it likes
             raise InputError(f"{self.class_path} can't be made: {message_of(error)}") from error
-        if base is not None and not isinstance(part, base):
+        if base is not None and not isinstance(built, base):
             needed = f"{base.__module__}.{base.__name__}"
             raise InputError(f"{self.class_path} is no {needed}; see the guide to own parts")
-        if base is None and not callable(part):
+        if base is None and not callable(built):
             raise InputError(f"{self.class_path} has no method __call__")
-        return part
+        return built
 
     def _class(self) -> Any:
         module_name, _, name = self.class_path.rpartition(".")
@@ -78,18 +78,18 @@ class OwnPart:
                 f"{self.class_path!r} can't be imported: {reason}; its package must be installed "
                 "or on PYTHONPATH"
             ) from None
-        if not isinstance(part := getattr(module, name, None), type):
+        if not isinstance(loaded := getattr(module, name, None), type):
             classes = [key for key, value in vars(module).items() if isinstance(value, type)]
             _refuse_unknown(f"class of {module_name}", [name], classes)
-        return part
+        return loaded
 
     def _arguments(self) -> dict[str, Any]:
         """Return the checked arguments of the constructor, defaults included."""
         own_class = self._class()
         signature = inspect.signature(own_class)
         if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-            known = [*signature.parameters]
-            _refuse_unknown(f"argument of {self.class_path}", self.init_args, known)
+            names = [*signature.parameters]
+            _refuse_unknown(f"argument of {self.class_path}", self.init_args, names)
         try:
             bound = signature.bind(**self.init_args)
         except TypeError as error:

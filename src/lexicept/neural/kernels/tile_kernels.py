@@ -194,11 +194,11 @@ def _number_of(key):
 @compiled()
 def _insert(values, columns, value, column):
     """Replace the last entry, and keep the values falling."""
-    place = values.size - 1
-    while place > 0 and values[place - 1] < value:
-        values[place], columns[place] = values[place - 1], columns[place - 1]
-        place -= 1
-    values[place], columns[place] = value, column
+    position = values.size - 1
+    while position > 0 and values[position - 1] < value:
+        values[position], columns[position] = values[position - 1], columns[position - 1]
+        position -= 1
+    values[position], columns[position] = value, column
 
 
 @compiled()
@@ -206,20 +206,20 @@ def fill_up(values, columns, first, last):
     """Fill empty places, after fewer entries above 0, with other columns, none twice."""
     for i in range(first, last):
         column = 0
-        for place in range(values.shape[1]):
-            if values[i, place] > 0:
+        for position in range(values.shape[1]):
+            if values[i, position] > 0:
                 continue
-            while np.any(columns[i, :place] == column):
+            while np.any(columns[i, :position] == column):
                 column += 1
-            columns[i, place] = column
+            columns[i, position] = column
 
 
 @compiled()
 def chosen_dots(x, matrix, columns, products, first, last):
     """Write ``x_i · matrix[columns[i, p]]`` to ``products`` [n, k]."""
     for i in range(first, last):
-        for place in range(columns.shape[1]):
-            products[i, place] = _dot(x[i], matrix[columns[i, place]])
+        for position in range(columns.shape[1]):
+            products[i, position] = _dot(x[i], matrix[columns[i, position]])
 
 
 @compiled(fastmath={"contract"})
@@ -235,8 +235,8 @@ def sum_rows(places, entries, sums, first, last):
     for group in range(first, last):
         total = sums[group]
         total[:] = 0
-        for place in range(starts[group], ends[group]):
-            weight, row = weights[order[place]], matrix[chosen[order[place]]]
+        for position in range(starts[group], ends[group]):
+            weight, row = weights[order[position]], matrix[chosen[order[position]]]
             for j in range(total.size):
                 total[j] += weight * row[j]
 

@@ -34,8 +34,8 @@ def training_arguments(
     refuses."""
     schedules = [schedule.value for schedule in SchedulerType]
     check_known("optimizer.schedule", [config.optimizer.schedule], schedules)
-    if own := [name for name in config.trainer if name in _LIBRARY and name not in PASSED_ON]:
-        raise InputError(f"trainer.{own[0]} is not passed on: lexicept sets it")
+    if refused := [name for name in config.trainer if name in _LIBRARY and name not in PASSED_ON]:
+        raise InputError(f"trainer.{refused[0]} is not passed on: lexicept sets it")
     check_known("argument of trainer", config.trainer, PASSED_ON)
     try:
         arguments = _arguments(config, folder, validates)

@@ -313,8 +313,8 @@ def _teacher(run: RunFolder, queries: dict[str, str], corpus: Corpus) -> Teacher
         )
     if teacher.own is not None:
         documents = dict(zip(corpus.ids, corpus.contents, strict=True))
-        own = teacher.own.make(Teacher)
-        scorer = own.prepare(queries, documents, folder, run.progress)
+        teacher_object = teacher.own.make(Teacher)
+        scorer = teacher_object.prepare(queries, documents, folder, run.progress)
     return TeacherScores(
         query_vectors,
         document_vectors,

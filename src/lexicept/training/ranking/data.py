@@ -105,8 +105,12 @@ class TrainingData:
             scores += self.teacher.dense_weight * (q @ d.T)
         if self.teacher.own is not None:
             listed = [self.document_ids[index] for index in documents]
-            own = self.teacher.own([self.query_ids[q] for q in queries], [listed] * len(queries))
-            scores += self.teacher.own_weight * torch.from_numpy(np.asarray(own, np.float32))
+            process_sample = self.teacher.own(
+                [self.query_ids[q] for q in queries], [listed] * len(queries)
+            )
+            scores += self.teacher.own_weight * torch.from_numpy(
+                np.asarray(process_sample, np.float32)
+            )
         return scores
 
 
@@ -220,9 +224,9 @@ class Collator:
         random = np.random.default_rng((seed, 2, side))
         sample = sorted(random.choice(len(texts), min(count, len(texts)), replace=False).tolist())
         process, processes = share
-        own = sample[process::processes]
-        for start in range(0, len(own), size):
-            yield self._texts(side, own[start : start + size])
+        process_sample = sample[process::processes]
+        for start in range(0, len(process_sample), size):
+            yield self._texts(side, process_sample[start : start + size])
 
     def _targets(
         self, samples: Sequence[Sample], queries: list[int], documents: list[int]
@@ -270,5 +274,5 @@ class Collator:
         if isinstance(self.source, tuple):
             return self.source[side].features(indices, limit)
         texts = self.data.documents if side else self.data.queries
-        chosen = [texts[index] for index in indices]
-        return self.source.preprocess(chosen, prompt=self.prompts[side], max_length=limit)
+        selected = [texts[index] for index in indices]
+        return self.source.preprocess(selected, prompt=self.prompts[side], max_length=limit)
