@@ -197,7 +197,7 @@ def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_pat
 
 def test_what_is_refused(go, run, corpus, tmp_path):
     assert_error(go("--size", 5), "size, a number of words, requires masking words")
-    assert_error(go("--head", "expanded", "--size", 0), "size must be at least 1 word, not 0")
+    assert_error(go("--head", "expanded", "--size", 0), "--size must be at least 1, not 0")
     assert_error(go("--backbone", tmp_path / "none"), "none: no such folder")
     assert_error(go("--layer", 3), "layer 3: ")
     corpus.write_text('{"_id": "d", "text": "? !"}')

@@ -406,7 +406,7 @@ def shown(renderable) -> tuple[str, str]:
 def hit(document: Document, explanation: Explanation) -> Hit:
     fields = SimpleNamespace(of=lambda n: {})
     stored = SimpleNamespace(titles=[document.title], texts=[document.text], fields=fields)
-    return Hit(1, 4.0, document.id, stored, 0, explanation)
+    return Hit(1, 4.0, document.id, stored, 0, explanation=explanation)
 
 
 def test_results_and_explanations_on_a_terminal():

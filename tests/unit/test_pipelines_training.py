@@ -136,7 +136,7 @@ def test_a_finished_run_is_kept_unless_it_is_restarted(inputs, tmp_path):
     with pytest.raises(InputError, match="this run is finished; name another folder, or --restart"):
         lexicept.train(config, tmp_path / "run")
     changes = ["optimizer.learning_rate=0.1"]
-    with pytest.raises(InputError, match=r"learning_rate was 0\.001 and is now 0\.1"):
+    with pytest.raises(InputError, match=r"learning_rate was null and is now 0\.1"):
         lexicept.train(config, tmp_path / "run", changes=changes)
     lexicept.train(config, tmp_path / "run", changes=changes, restart=True)
     document = yaml.safe_load(Path(tmp_path / "run" / "config.yaml").read_text())

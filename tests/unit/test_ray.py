@@ -259,7 +259,7 @@ def run(*arguments: object) -> None:
 
 
 def test_clusters_that_are_refused(monkeypatch):
-    with pytest.raises(InputError, match="at least 1 worker, not 0"):
+    with pytest.raises(InputError, match="ray_workers must be at least 1, not 0"):
         Cluster("local", 0)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"^ray missing: pip install 'lexicept\[ray\]'$"):

@@ -199,7 +199,7 @@ def test_an_update_is_searched_with_known_queries(tmp_path, model, monkeypatch, 
     monkeypatch.setattr(reader, "FOLLOW_SECONDS", 3600.0)
     path = save_index(tmp_path)
     if changed:  # another model, as far as the manifest says
-        monkeypatch.setattr(QueryEncoders, "_checksums", lambda own, _: {"": str(id(own))})
+        monkeypatch.setattr(QueryEncoders, "checksums", lambda own, _: {"": str(id(own))})
     with TestClient(create_app(path), base_url=BASE) as client:
 
         def search():

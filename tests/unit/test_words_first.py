@@ -14,7 +14,7 @@ from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
-from lexicept.pipelines import searchable, serve
+from lexicept.pipelines import serve
 from lexicept.pipelines.concept_source import ConceptSource
 from lexicept.server.app import create_app
 from lexicept.weighting import BM25
@@ -37,7 +37,7 @@ def test_a_build_that_is_interrupted_leaves_words_and_goes_on(tmp_path, monkeypa
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(searchable, "LOOK_SECONDS", 0)
+    monkeypatch.setattr("lexicept.pipelines.snapshot.LOOK_SECONDS", 0)
     folder, path = tmp_path / "files", tmp_path / "index"
     folder.mkdir()
     for name in ("ants", "bees", "cats"):
