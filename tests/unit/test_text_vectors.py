@@ -12,8 +12,6 @@ import pytest
 import scipy.sparse as sp
 import torch
 from fastapi.testclient import TestClient
-from lexicept.reports.comparison import Duel, _lead
-from lexicept.reports.effectiveness import effectiveness
 
 import lexicept
 from lexicept.corpora import Document, Qrel, Query
@@ -41,6 +39,7 @@ from lexicept.integrations.agents import AgentTools
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.pipelines.systems import resolve_systems
 from lexicept.queries.syntax import ParsedQuery
+from lexicept.reports.facts import evaluation
 from lexicept.reports.measured import MeasuredIndex, ReportQueries
 from lexicept.server.app import create_app
 from lexicept.server.reader import Reader, SearchRequest, search_together
@@ -497,7 +496,7 @@ def test_agents_and_commands_show_the_similarity(index, run):
     assert "% similar as a whole" in run("search", index.path, "bade kilo", "--explain").out
 
 
-def test_reports_and_evaluations_tell_the_similarity_apart(index, concepts, tmp_path):
+def test_reports_and_evaluations_tell_the_similarity_apart(index):
     queries = [Query(f"q{n}", query) for n, query in enumerate(QUERIES[:2])]
     qrels = [Qrel("q0", "d0", 1), Qrel("q1", "d4", 1)]
     judged = JudgedQueries(queries, qrels)
@@ -510,22 +509,14 @@ def test_reports_and_evaluations_tell_the_similarity_apart(index, concepts, tmp_
         "all": True,
         "sparse": False,
     }
-    measured = MeasuredIndex(index, "index", ReportQueries.from_judged(queries, qrels))
-    section = effectiveness(measured)
-    (parts,) = [b for b in section.blocks if getattr(b, "caption", "").startswith("Parts of")]
-    shares = {cells[0]: cells[1] for cells in parts.rows}
+    measured = MeasuredIndex(index, ReportQueries.from_judged(queries, qrels))
+    shares = {cells[0]: cells[1] for cells in evaluation(measured)["parts"]}
     assert list(shares) == ["words", "concepts", "similar as a whole"]
     assert sum(shares.values()) == pytest.approx(1)
     explained = [h.explanation for h in index.search(QUERIES[:1], 10, explain=True)[0]]
     explained += [h.explanation for h in index.search(QUERIES[1:2], 10, explain=True)[0]]
     mean = np.mean([explanation.similarity / explanation.score for explanation in explained])
     assert shares["similar as a whole"] == pytest.approx(mean, abs=1e-5)
-    other = build(tmp_path / "other", DOCUMENTS[::-1], concepts, RRASettings(1.25))
-    duel = Duel("d0", "d4")
-    lead = _lead(MeasuredIndex(other, "other", None), queries[0], duel)
-    names = [cells[0] for cells in lead.rows]
-    assert "similar as a whole" in names
-    assert sum(cells[4] for cells in lead.rows) == pytest.approx(lead.total[4], abs=1e-4)
 
 
 def test_an_idea_is_a_word_of_the_query_that_fires_a_concept(index):
