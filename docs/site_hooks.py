@@ -25,7 +25,10 @@ INCLUDED = {
     "tests/README.md": "tests.md",
     **{
         path.relative_to(ROOT).as_posix(): path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "benchmarks").iterdir())
+        for path in [
+            *sorted((ROOT / "benchmarks").glob("*.*")),
+            *sorted((ROOT / "reproduction").glob("*/*/README.md")),
+        ]
         if path.suffix in {".md", ".png"}
     },
 }

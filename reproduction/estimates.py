@@ -7,7 +7,7 @@ are compared at the same QD-FLOPs, and by the mean difference of their curves ov
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,6 +46,13 @@ class Estimate(NamedTuple):
 
         half = float(t.ppf((1 + level) / 2, self.freedom)) * self.error if self.error else 0.0
         return Interval(self.difference - half, self.difference + half)
+
+    def detectable(self, level: float, power: float = 0.8) -> float:
+        """Return the least true difference that a two-sided test of a significance level finds
+        with a probability of ``power``."""
+        from scipy.stats import t
+
+        return self.error * float(t.ppf(1 - level / 2, self.freedom) + t.ppf(power, self.freedom))
 
 
 def combined(difference: float, variances: Sequence[tuple[float, int]]) -> Estimate:
@@ -117,6 +124,14 @@ class CostCurve:
         mean: Floats = np.trapezoid(heights, np.log(costs), axis=0) / np.log(high / low)
         return mean
 
+    def cost_of(self, value: float) -> float:
+        """Return the least cost at which the mean effectiveness reaches a value; infinity if no
+        point does. Below the cheapest point nothing is known: its cost is the least."""
+        means = self.values.mean(axis=1)
+        if value > means[-1]:
+            return float("inf")
+        return float(np.exp(np.interp(value, means, np.log(self.costs))))
+
     def _at(self, cost: float) -> Floats:
         right = int(np.searchsorted(self.costs, cost))
         if right == len(self.costs) or self.costs[right] == cost:
@@ -125,6 +140,23 @@ class CostCurve:
         share = (np.log(cost) - low) / (high - low)
         between: Floats = (1 - share) * self.values[right - 1] + share * self.values[right]
         return between
+
+
+def recorded_cost(values: Mapping[str, float], dataset: str, target: float) -> float | None:
+    """Return the least cost at which a model reaches an nDCG@10, from recorded readings of the
+    curve and the unpruned model; None without readings.
+
+    The cost is bounded by the range of ``COSTS``: where less is enough, the cost is the range's
+    lower end, and a model that never reaches the target has the upper end.
+    """
+    measure = f"{dataset} nDCG@10"
+    points = [(cost, values.get(f"{measure} at {cost:g}")) for cost in COSTS]
+    readings = [(cost, value) for cost, value in points if value is not None]
+    if not readings or f"{dataset} QD-FLOPs" not in values:
+        return None
+    readings.append((values[f"{dataset} QD-FLOPs"], values[measure]))
+    curve = CostCurve.of([cost for cost, _ in readings], [[value] for _, value in readings])
+    return float(np.clip(curve.cost_of(target), COSTS[0], COSTS[-1]))
 
 
 def curve_limits(

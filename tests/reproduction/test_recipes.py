@@ -529,8 +529,13 @@ def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path)
     words = {size: verdict.word for size, verdict in verdicts["paper/table1"].items()}
     assert words == {"small": "holds", "full": "not run"}
     page = (tmp_path / "page.md").read_text()
-    assert "### paper/table1" in page
-    assert "| pruned is cheaper | holds | " in page
+    assert "| [paper/table1](paper/table1/README.md) | " in page
+    readme = recipe.folder / "README.md"
+    text = readme.read_text()
+    assert "## Results at small size" in text
+    assert "| pruned is cheaper | holds | " in text
+    write_report(recipes, tmp_path / "page.md")
+    assert readme.read_text() == text
 
 
 def test_the_chapter_s_example_is_computed(here, tmp_path):
