@@ -44,7 +44,7 @@ clean:
 # Each stamp installs the extras of a target on top of the default. torch comes first and by version:
 # any other request for it may pull gigabytes of GPU libraries.
 $(VENV)/.demo: pyproject.toml
-	@echo "Installing lexicept into $(VENV): 0.6 GB on disk."
+	@echo "Installing lexicept into $(VENV): 0.7 GB on disk."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
 	touch $@

@@ -62,13 +62,13 @@ PEAKS = ("lexicept, default", BEFORE, "SentenceTransformer.encode")
 
 def texts(data: Path) -> Iterator[str]:
     """Yield the distinct texts of the collections, each with its title."""
-    sizes = set()
+    texts_seen = set()
     for name in COLLECTIONS:
         with (data / name / "corpus.jsonl").open(encoding="utf-8") as lines:
             for record in map(json.loads, lines):
                 text = f"{record.get('title') or ''} {record['text']}".strip()
-                if text and text not in sizes:
-                    sizes.add(text)
+                if text and text not in texts_seen:
+                    texts_seen.add(text)
                     yield text
 
 

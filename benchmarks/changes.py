@@ -40,11 +40,11 @@ def changed(change: str, index: Path, i: int) -> dict[str, float]:
     random = np.random.default_rng(i)
     names = [f"new-{i}-{position}" for position in range(1 if change == "add one" else CHANGED)]
     if change == "replace":
-        names = [f"ids-{record}" for record in random.choice(DOCUMENTS, CHANGED, replace=False)]
+        names = [f"ids-{n}" for n in random.choice(DOCUMENTS, CHANGED, replace=False)]
     words = random.zipf(1.2, (len(names), NONZEROS)) % DIMENSIONS
     documents = [
-        Document(name, " ".join(f"w{word}" for word in vector))
-        for name, vector in zip(names, words.tolist(), strict=True)
+        Document(name, " ".join(f"w{word}" for word in text))
+        for name, text in zip(names, words.tolist(), strict=True)
     ]
     io = Path("/proc/self/io")
     written = int(re.search(r"wchar: (\d+)", io.read_text())[1])

@@ -120,7 +120,7 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
         found = known_item_ndcg(ExactEngine.build(documents_pruned), items, nothing).mean()
         cost = qd_flops(queries_pruned, documents_pruned) + qd_flops(pseudo_words, words)
         tried.append((found, cost, limits))
-    value, cost, limits = max(record for record in tried if record[1] <= budget)
+    value, cost, limits = max(point for point in tried if point[1] <= budget)
     limited = copy(index)
     setting = replace(
         index.settings["concepts"],

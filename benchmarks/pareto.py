@@ -70,7 +70,7 @@ def draw(
         cloud = [*tried.get(collection.name, {}).values()]
         front = [points[limits] for limits in selection.values()]
         plot(collection.name, systems, front, cloud, out / f"{collection.name}.png")
-        weights = [
+        lines = [
             [
                 f"{budget:g}",
                 str(limits),
@@ -85,7 +85,7 @@ def draw(
         choice = f"chosen on {' and '.join(tried)}: {NDCG}"
         columns = ["budget", "limits: documents / queries / QD-FLOPs", choice]
         columns += [f"{collection.name}: concepts", SUBJECT, "QD-FLOPs", "length"]
-        yield Table(collection.name, columns, weights)
+        yield Table(collection.name, columns, lines)
 
 
 def evaluated(collection: Collection, grid: Sequence[Limits]) -> dict[Limits, Point]:

@@ -60,14 +60,14 @@ def articles(data: Path, count: int, paragraphs: int, every: int) -> Collection:
     names = sorted(titles)
     random.Random(0).shuffle(names)
     texts: dict[str, str] = {}
-    position: dict[str, str] = {}
+    article_of: dict[str, str] = {}
     for name in names[:count]:
         own = titles[name][:paragraphs]
         for first in range(0, len(own), 10):
             fragment, number = own[first : first + 10], str(len(texts))
             texts[number] = "\n\n".join(paragraph["text"] for paragraph in fragment)
-            position |= {paragraph["_id"]: number for paragraph in fragment}
-    judged_queries = [(query, position[d]) for query, d in judged if d in position]
+            article_of |= {paragraph["_id"]: number for paragraph in fragment}
+    judged_queries = [(query, article_of[d]) for query, d in judged if d in article_of]
     held_out = dict(judged_queries[every - 1 :: every])
     return Collection(
         "SQuAD train",

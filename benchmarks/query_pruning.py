@@ -42,8 +42,8 @@ def main() -> None:
 
 def run(data: Path, out: Path) -> Iterator[Table]:
     """Yield a table for each collection."""
-    for position in ("cacm:test", "vaswani_npl:test"):
-        collection = opened(str(data / position), out, [])
+    for name in ("cacm:test", "vaswani_npl:test"):
+        collection = opened(str(data / name), out, [])
         for beside in (False, True):
             yield of_index(collection, beside)
     yield of_vectors(data / "nfcorpus_splade_v3", data / "bert_vocab" / "vocab.txt")

@@ -129,3 +129,5 @@ def test_queries_that_are_refused(tmp_path):
         query_body(index, ParsedQuery("zebra"), "qdrant")
     with pytest.raises(InputError, match="no phrases"):
         query_body(index, index.parse('"cats sleep"'), "qdrant")
+    with pytest.raises(InputError, match="top_k must be at least 1, not 0"):
+        query_body(index, ParsedQuery("cats"), "qdrant", 0)

@@ -140,11 +140,13 @@ def _parameter(option: Option, groups: Mapping[str, Group]) -> inspect.Parameter
         settings["converter"] = partial(_converted, option)
         settings["metavar"] = None if option.positional else metavar(option)
         settings["choices"] = option.choices or None
-    path = (
+    parameter_kind = (
         inspect.Parameter.POSITIONAL_ONLY if option.positional else inspect.Parameter.KEYWORD_ONLY
     )
     annotation = Annotated[value_type, Parameter(**settings)]
-    return inspect.Parameter(option.name, path, default=option.default, annotation=annotation)
+    return inspect.Parameter(
+        option.name, parameter_kind, default=option.default, annotation=annotation
+    )
 
 
 def _joined(option: Option) -> bool:

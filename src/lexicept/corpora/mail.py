@@ -69,27 +69,18 @@ def _date(mail: EmailMessage) -> datetime | None:
 
 
 def _sections(path: str, mail: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:
-    mails = [
-        mail,
-        *(
-            message_part
-            for message_part in mail.walk()
-            if message_part.get_content_type() == "message/rfc822"
-        ),
-    ]
+    mails = [mail, *(part for part in mail.walk() if part.get_content_type() == "message/rfc822")]
     bodies = {id(_body(each.get_payload(0) if each is not mail else mail)) for each in mails}
-    for index, message_part in enumerate(mail.walk()):
+    for index, part in enumerate(mail.walk()):
         check_time()
         if index > MOST_PARTS:
             note(f"only {MOST_PARTS:,} parts are read")
             return
-        attached = (
-            message_part.get_filename() or message_part.get_content_disposition() == "attachment"
-        )
-        is_text = message_part.get_content_maintype() == "text" and not attached
+        attached = part.get_filename() or part.get_content_disposition() == "attachment"
+        is_text = part.get_content_maintype() == "text" and not attached
         # Of the forms of a text, such as plain and HTML, one is read.
-        if not message_part.is_multipart() and (not is_text or id(message_part) in bodies):
-            yield from _read(path, message_part, attachment)
+        if not part.is_multipart() and (not is_text or id(part) in bodies):
+            yield from _read(path, part, attachment)
 
 
 def _body(mail: Any) -> EmailMessage | None:
@@ -100,36 +91,34 @@ def _body(mail: Any) -> EmailMessage | None:
         return None
 
 
-def _read(path: str, message_part: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:
+def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:
     """Yield the sections of a part; an unreadable attachment is noted."""
-    payload: Any = message_part.get_payload(decode=True) or b""
-    name = os.path.basename(one_line(message_part.get_filename() or ""))
+    payload: Any = part.get_payload(decode=True) or b""
+    name = os.path.basename(one_line(part.get_filename() or ""))
     try:
         if name:
             parsed = attachment(name, payload)
-        elif message_part.get_content_type() == "text/html":
+        elif part.get_content_type() == "text/html":
             parsed = parse_html(path, payload)
-        elif message_part.get_content_maintype() == "text":
-            parsed = Parsed("", "", (Section(_text(message_part, payload)),))
+        elif part.get_content_maintype() == "text":
+            parsed = Parsed("", "", (Section(_text(part, payload)),))
         else:
             return
     except (BinaryError, NothingToRead, LexiceptError) as error:
-        note(f"attachment {name or message_part.get_content_type()} skipped: {error or 'binary'}")
+        note(f"attachment {name or part.get_content_type()} skipped: {error or 'binary'}")
         return
     for section in parsed.sections:
         titles = dict.fromkeys(title for title in (name, section.title) if title)
         yield section._replace(title=TITLES.join(titles))
 
 
-def _text(message_part: EmailMessage, payload: bytes) -> str:
+def _text(part: EmailMessage, payload: bytes) -> str:
     """Decode a text by its declared encoding, else by its bytes."""
     try:
-        text = payload.decode(message_part.get_content_charset() or "ascii")
+        text = payload.decode(part.get_content_charset() or "ascii")
     except (LookupError, UnicodeDecodeError):
         text = decode_text(payload)
-    if (
-        message_part.get_param("format") == "flowed"
-    ):  # a blank at a line's end: the paragraph goes on
+    if part.get_param("format") == "flowed":  # a blank at a line's end: the paragraph goes on
         text = text.replace("\r\n", "\n").replace("-- \n", "--\n").replace(" \n", " ")
     return text.replace("\r\n", "\n").strip()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+from lexicept.checks import Count, check
 from lexicept.errors import InputError
 from lexicept.exports.folder import ExportedIndex, at_least
 from lexicept.exports.servers import (
@@ -47,9 +48,10 @@ def query_body(
     Elasticsearch, ``POST /collections/NAME/points/query`` of Qdrant.
 
     Raises:
-        InputError: an unknown engine, a query without a known word or concept, or, for Qdrant, a
-            phrase or an excluded word.
+        InputError: an unknown engine, ``top_k`` below 1, a query without a known word or concept,
+            or, for Qdrant, a phrase or an excluded word.
     """
+    check("top_k", top_k, Count)
     if engine not in (engines := get_args(Engine)):
         raise InputError(f"no engine {engine!r:.40}; there are {', '.join(engines)}")
     ((vector, text_vector),) = ExportedIndex(index, has_similarity=True).queries([query])

@@ -296,13 +296,13 @@ class Atlas(Sequence[Concept]):
         text = caseless(text.strip())
         if not text:
             return [numbers[0] for numbers in self._alike.values()]
-        matches = [concept for concept, word in enumerate(self._words) if text in caseless(word)]
+        matches = [index for index, word in enumerate(self._words) if text in caseless(word)]
         nonzeros = np.flatnonzero(np.isin(self._log_odds.indices, matches))
-        exact = [concept for concept in matches if caseless(self._words[concept]) == text]
+        exact = [index for index in matches if caseless(self._words[index]) == text]
         equal = np.isin(self._log_odds.indices[nonzeros], exact)
         concepts = np.searchsorted(self._log_odds.indptr, nonzeros, "right") - 1
         by_word = dict.fromkeys(concepts.tolist(), 4) | dict.fromkeys(concepts[equal].tolist(), 3)
-        findings = {}
+        qualities = {}
         for concept in self.useful:
             label = caseless(name_of(self.labels[concept], concept))
             quality = by_word.get(concept, 5)
@@ -312,8 +312,8 @@ class Atlas(Sequence[Concept]):
                 quality = min(quality, 2 if begins else 4, 1 if text in words else 4)
                 quality = 0 if label == text else quality
             if quality < 5:
-                findings[concept] = quality
-        ordered = sorted(findings, key=lambda number: findings[number])
+                qualities[concept] = quality
+        ordered = sorted(qualities, key=lambda concept: qualities[concept])
         first: dict[str, int] = {}
         for concept in ordered:
             first.setdefault(self._name(concept), concept)
@@ -365,7 +365,7 @@ def _save_used_columns(prefix: Path, matrix: sp.csr_array) -> Integers:
     return used
 
 
-def _row(matrix: sp.csr_array, concept: int) -> list[tuple[int, float]]:
+def _row(matrix: sp.csr_array, index: int) -> list[tuple[int, float]]:
     """Return the columns and values of a row in the stored order."""
-    nonzeros = slice(int(matrix.indptr[concept]), int(matrix.indptr[concept + 1]))
+    nonzeros = slice(int(matrix.indptr[index]), int(matrix.indptr[index + 1]))
     return list(zip(matrix.indices[nonzeros].tolist(), matrix.data[nonzeros].tolist(), strict=True))

@@ -41,13 +41,13 @@ def coverage(index: IndexReader, text: str, passages: Sequence[int]) -> float:
         return 0.0
     with index.vectorizers.lock("words"):
         terms = {term for term, _ in vectorizer.query_tokenizer(text).spans(text)}
-        dimensions_known = [
+        known_dimensions = [
             word for term in terms if (word := vectorizer.dimension(term)) is not None
         ]
-    dimensions = np.array(dimensions_known, np.int64) + index.span("words").start
+    dimensions = np.array(known_dimensions, np.int64) + index.span("words").start
     df, count = index.engine.df[dimensions], len(index)
     idf = lucene_idf(count, df)
-    unknown = (len(terms) - len(dimensions_known)) * float(lucene_idf(count, np.array([0]))[0])
+    unknown = (len(terms) - len(known_dimensions)) * float(lucene_idf(count, np.array([0]))[0])
     documents, _, sizes = index.engine.posting_lists(dimensions)
     words = np.repeat(np.arange(dimensions.size), sizes)
     among = np.isin(documents, passages)

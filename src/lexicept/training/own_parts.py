@@ -84,28 +84,21 @@ class OwnPart:
         return loaded
 
     def _arguments(self) -> dict[str, Any]:
-        """Return the checked arguments of the constructor, defaults included."""
+        """Return the checked arguments of the constructor."""
         own_class = self._class()
         signature = inspect.signature(own_class)
         if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
             names = [*signature.parameters]
             _refuse_unknown(f"argument of {self.class_path}", self.init_args, names)
         try:
-            bound = signature.bind(**self.init_args)
+            signature.bind(**self.init_args)
         except TypeError as error:
             raise InputError(f"{self.class_path}: {error}") from None
         hints = typing.get_type_hints(own_class.__init__, include_extras=True)
-        checked = {
-            name: check(
-                f"init_args.{name}", value, hints.get(name, Any), from_file=True, strict=False
-            )
+        return {
+            name: check(f"init_args.{name}", value, hints.get(name, Any), True, strict=False)
             for name, value in self.init_args.items()
         }
-        bound.apply_defaults()
-        defaults = {n: v for n, v in bound.arguments.items() if n in signature.parameters}
-        kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        values = {n: v for n, v in defaults.items() if signature.parameters[n].kind not in kinds}
-        return values | checked
 
 
 @settings
