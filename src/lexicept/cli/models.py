@@ -36,7 +36,7 @@ def report(model: Path, documents: str, *, as_json: bool = False) -> None:
     """
     require_training()
     from lexicept.corpora import read_documents
-    from lexicept.neural.converters import open_encoder
+    from lexicept.neural.converters.reading import open_encoder
     from lexicept.neural.sae.quality import EDGES, report_sae
     from lexicept.progress import ProgressLine
 

@@ -17,7 +17,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.storage.workspace import new_folder, refuse_existing
 
 if TYPE_CHECKING:
-    from lexicept.neural.converters import Kind
+    from lexicept.neural.converters.reading import Kind
     from lexicept.neural.encoders.onnx_export import Number
     from lexicept.neural.sae.model import SAE
 
@@ -48,7 +48,6 @@ def convert(
     layer: Whole | None = None,
     width: Count | None = None,
     l0: Positive | None = None,
-    scale: Literal["raw", "normalised"] | None = None,
     number: Literal["float32", "int8"] | None = None,
 ) -> dict[str, Any]:
     """Convert a pretrained SAE, or a model whose dimensions are sub-words, and describe it.
@@ -70,8 +69,6 @@ def convert(
             the releases' layer number.
         width: likewise, the number of latents.
         l0: likewise, about how many latents are active per token; 100 by default.
-        scale: the scale of activations of an SAE that was trained on normalised states; "raw" by
-            default.
         number: for ONNX: the format of the blocks' weights; "float32" by default. "int8" takes a
             third of the space, and vectors differ.
 
@@ -94,7 +91,7 @@ def convert(
     require("train", "sentence_transformers")
     if number is not None and to != "onnx":
         raise InputError(f"number is a setting of ONNX graphs, not of {to}")
-    from lexicept.neural.converters import find_model
+    from lexicept.neural.converters.reading import find_model
 
     texts = None
     if (Path(source) / MANIFEST).is_file():
@@ -102,9 +99,9 @@ def convert(
     folder, kind = find_model(source)
     if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
         model = source if kind is None else str(folder)
-        return _convert_sae(model, target, to, layer, width, l0, scale, texts)
-    if any(value is not None for value in (layer, width, l0, scale)):
-        raise InputError(f"{source} is a model: layer, width, l0 and scale are options of SAEs")
+        return _convert_sae(model, target, to, layer, width, l0, texts)
+    if any(value is not None for value in (layer, width, l0)):
+        raise InputError(f"{source} is a model: layer, width and l0 are options of SAEs")
     if to == "onnx":
         require("onnx", "onnx", "onnxruntime", "onnxscript")
     return _convert_model(source, folder, kind, to, target, number or "float32")
@@ -126,7 +123,6 @@ def _convert_sae(
     layer: int | None,
     width: int | None,
     l0: float | None,
-    scale: Literal["raw", "normalised"] | None,
     texts: Sequence[str] | None,
 ) -> dict[str, Any]:
     from lexicept.neural.sae_formats import WRITERS
@@ -136,7 +132,7 @@ def _convert_sae(
         raise InputError(f"{to} is a layout of models; {source} holds no known model")
     l0 = USUAL_L0 if l0 is None else l0
     release = find_pretrained_sae(source, layer, width, l0=l0, pickles=True)
-    sae, fitted = release.load(scale), {}
+    sae, fitted = release.load(), {}
     if texts is not None and to in SAE_LIBRARIES and not sae.decoder:
         fitted = _fit_decoder(sae, source, texts)
     with new_folder(out, "convert") as staged:
@@ -149,7 +145,6 @@ def _convert_sae(
         "active": "thresholds" if sae.k is None else f"the {sae.k} largest",
         "hook": sae.origin["hook"] or "unknown",
         "layer": "unknown" if sae.origin["layer"] is None else sae.origin["layer"],
-        "scale": sae.origin["scale"],
         **fitted,
     }
 
@@ -158,7 +153,7 @@ def _fit_decoder(sae: SAE, source: str, texts: Sequence[str]) -> dict[str, Any]:
     """Fit the decoder of a model's SAE to a random sample of texts; return the quality."""
     import numpy as np
 
-    from lexicept.neural.converters import open_encoder
+    from lexicept.neural.converters.reading import open_encoder
     from lexicept.neural.sae.decoder import FITTED_TOKENS, fit_decoder
     from lexicept.neural.sae.states import backbone_reader, origin_of
 
@@ -182,7 +177,8 @@ def _convert_model(
     source: str, folder: Path, kind: Kind, to: str, out: Path, number: Number
 ) -> dict[str, Any]:
     from lexicept.encoding.hub import CARD
-    from lexicept.neural.converters import Kind, open_encoder, write_model
+    from lexicept.neural.converters.reading import Kind, open_encoder
+    from lexicept.neural.converters.writing import write_model
     from lexicept.neural.encoders.model_card import make_card
     from lexicept.neural.encoders.onnx_export import write_onnx
 

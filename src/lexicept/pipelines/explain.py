@@ -97,7 +97,7 @@ def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | Lib
     """Return a model by name or folder, or from a loaded encoder."""
     from sentence_transformers import SparseEncoder
 
-    from lexicept.neural.converters import Kind, find_model, load_in_own_library
+    from lexicept.neural.converters.reading import Kind, find_model, load_in_own_library
     from lexicept.neural.encoders.encoder import Encoder
     from lexicept.neural.vectorizers.concepts import BackboneSettings, ConceptVectorizer
     from lexicept.neural.vectorizers.library import LibraryModel

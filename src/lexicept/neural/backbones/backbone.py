@@ -43,7 +43,6 @@ from lexicept.neural.backbones.window_tensors import (
     join_windows,
     pad_windows,
     read_known,
-    read_once,
     split_rows,
 )
 from lexicept.storage.files import disk_errors
@@ -354,19 +353,14 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Yield the states of all tokens counted in windows, without gradient: in batches of
         windows of similar length, the indices of the windows and the states [tokens, d], window by
         window."""
-        # Stored states first; equal windows among the others are read once.
         fresh: list[int] = []
         stored = None if task == "query" else self.known
         for indices, states in read_known(windows, stored, BATCH_TOKENS, fresh):
             yield indices, states.to(self.model.device)
-        yield from read_once(windows, fresh, self._run, BATCH_TOKENS)
-
-    def _run(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor]]:
-        """Run the blocks."""
-        for batch, features in self.batches(windows):
+        for batch, features in self.batches([windows[index] for index in fresh]):
             with torch.inference_mode():
                 states = self.states(features["input_ids"], features["attention_mask"])
-            yield batch, states[features["token_mask"]]
+            yield [fresh[place] for place in batch], states[features["token_mask"]]
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
         """Yield the indices of windows of similar length, and the features that ``forward`` takes,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import torch
@@ -108,33 +107,3 @@ def read_known(
             batch, batch_states, tokens = [], [], 0
     if batch:
         yield batch, torch.cat(batch_states)
-
-
-def read_once(
-    windows: Sequence[Window],
-    indices: Sequence[int],
-    run: Callable[[Sequence[Window]], Batches],
-    limit: int,
-) -> Batches:
-    """Yield the states of windows by ``run``, computed once for windows of equal tokens. Copies
-    come in batches of at most ``limit`` tokens, unless a single window has more."""
-    # The first window of each content is read; the others are copies of it.
-    by_key: dict[tuple[bytes, bytes], int] = {}
-    copies: dict[int, list[int]] = {}
-    for index in indices:
-        window = windows[index]
-        key = (array("q", window.token_ids).tobytes(), bytes(window.left_out))
-        if (original := by_key.setdefault(key, index)) != index:
-            copies.setdefault(original, []).append(index)
-    distinct = list(by_key.values())
-    for batch, states in run([windows[index] for index in distinct]):
-        originals = [distinct[position] for position in batch]
-        yield originals, states
-        if copies.keys().isdisjoint(originals):
-            continue
-        lengths = [windows[index].left_out.count(0) for index in originals]
-        for index, window_states in zip(originals, states.split(lengths), strict=True):
-            equal, step = copies.get(index, []), max(1, limit // max(1, len(window_states)))
-            for start in range(0, len(equal), step):
-                repeated = equal[start : start + step]
-                yield repeated, window_states.repeat(len(repeated), 1)

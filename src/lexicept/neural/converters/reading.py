@@ -46,8 +46,8 @@ from lexicept.storage.texts import TextStore
 WEIGHT_FILES = ("query_token_weights.txt", "idf.json")
 """Files of OpenSearch's models that hold the query tokens' weights."""
 
-_TABLES = (".SparseStaticEmbedding", ".Lookup")
-"""Endings of the classes of modules that weigh the tokens of queries."""
+_TABLE = ".SparseStaticEmbedding"
+"""Ending of the class of modules that weigh the tokens of queries."""
 
 SMALL_FILES = ("modules.json", "model/modules.json", "router_config.json", "config.json")
 """Files by which a model on the hub is recognised."""
@@ -130,7 +130,7 @@ def recognise(folder: Path) -> Kind | None:
 
 def _refuse_query_table(name: str, folder: Path) -> None:
     """Raise InputError for a model whose queries have a table of weights in place of the model."""
-    tables = [module_type for module_type, _ in modules_of(folder) if module_type.endswith(_TABLES)]
+    tables = [module_type for module_type, _ in modules_of(folder) if module_type.endswith(_TABLE)]
     if tables or any((folder / file).exists() for file in WEIGHT_FILES):
         raise InputError(
             f"{name}: a table of weights encodes its queries, not the model that encodes documents"

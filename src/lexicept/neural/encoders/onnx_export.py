@@ -24,7 +24,6 @@ from lexicept.neural.backbones.blocks import find_blocks
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.base import Head
 from lexicept.neural.kernels.linear_outputs import fire
-from lexicept.neural.kernels.pooling import root_of_sums
 from lexicept.storage.files import write_json
 
 Number = Literal["float32", "int8"]
@@ -81,15 +80,11 @@ class Graph(nn.Module):
         k = settings.k(self._task)
         if k is not None and k < head.size:
             acts = _largest(acts, k)
-        acts = acts * head.gain
-        acts = torch.log1p(acts) if settings.double_log else acts
-        acts = acts * counted[:, :, None]
+        acts = head.scaled(acts) * counted[:, :, None]
         if settings.pooling == "max":
             vectors = torch.log1p(acts.amax(1))
-        elif settings.pooling == "sum":
-            vectors = torch.log1p(acts).sum(1)
         else:
-            vectors = root_of_sums(acts.sum(1))
+            vectors = head.finish(head.addends(acts).sum(1))
         limit = settings.max_active_dims(self._task)
         if limit is not None and limit < head.size:
             vectors = _largest(vectors, limit)

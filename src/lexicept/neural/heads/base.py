@@ -133,7 +133,7 @@ class Head(Module):  # type: ignore[misc]
         limit = k or self.settings.document_k
         x = self.transform(states)
         acts, dimensions = top_activations(x, self.rows, self.bias, limit, self.threshold)
-        return self._scaled(acts), dimensions
+        return self.scaled(acts), dimensions
 
     @torch.inference_mode()
     def token_addends(self, states: Tensor, dimensions: Sequence[int], task: str) -> Floats:
@@ -153,7 +153,7 @@ class Head(Module):  # type: ignore[misc]
             column[columns] = torch.arange(outside, device=columns.device)
             acts = fired_acts.new_zeros(len(x), outside + 1)
             acts = acts.scatter(1, column[fired], fired_acts)[:, :outside]
-        addends: Floats = self._addends(self._scaled(acts)).cpu().numpy()
+        addends: Floats = self.addends(self.scaled(acts)).cpu().numpy()
         return addends
 
     @torch.inference_mode()
@@ -166,7 +166,7 @@ class Head(Module):  # type: ignore[misc]
     def largest_addends(self, states: Tensor, k: int) -> tuple[Floats, Integers]:
         """Return the addends of tokens' k largest activations, and the dimensions, both [n, k]."""
         acts, dimensions = self.encode(states, k)
-        return self._addends(acts).cpu().numpy(), dimensions.cpu().numpy()
+        return self.addends(acts).cpu().numpy(), dimensions.cpu().numpy()
 
     @torch.inference_mode()
     def pool_batch(self, states: Tensor, texts: Integers, task: str) -> tuple[Integers, Floats]:
@@ -185,9 +185,9 @@ class Head(Module):  # type: ignore[misc]
         tokens = Activations(x, text, num_texts, self.rows, self.bias, k, threshold)
         if self.settings.pooling == "max":
             # Activations rise with v, so the maximum of v may be taken first.
-            return self._scaled(pool_max(tokens))
+            return self.scaled(pool_max(tokens))
         if self.settings.pooling == "sqrt_sum":
-            return self._scaled(pool_sum(tokens, log=False))
+            return self.scaled(pool_sum(tokens, log=False))
         # ReLU and thresholds commute with a positive gain, so the linear map may carry the gain.
         tokens = tokens._replace(
             matrix=self.rows * self.gain,
@@ -201,12 +201,12 @@ class Head(Module):  # type: ignore[misc]
         ``pool`` with pooling ``sqrt_sum``, else unchanged."""
         return root_of_sums(pooled) if self.settings.pooling == "sqrt_sum" else pooled
 
-    def _scaled(self, fired: Tensor) -> Tensor:
+    def scaled(self, fired: Tensor) -> Tensor:
         """Return activations from the outputs of ReLU or thresholds."""
         acts = fired * self.gain
         return torch.log1p(acts) if self.settings.double_log else acts
 
-    def _addends(self, acts: Tensor) -> Tensor:
+    def addends(self, acts: Tensor) -> Tensor:
         """Return the addends of pooling from activations."""
         return torch.log1p(acts) if self.settings.pooling == "sum" else acts
 

@@ -14,9 +14,9 @@ from lexicept.neural.kernels.linear_outputs import (
     largest_outputs,
     tokens_at_once,
     top_activations,
+    top_columns_reference,
 )
 from lexicept.neural.kernels.sparse_linear import chosen_outputs, sum_by_group
-from lexicept.neural.kernels.topk import top_columns_reference
 
 
 class Activations(NamedTuple):

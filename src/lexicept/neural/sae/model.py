@@ -53,7 +53,7 @@ class SAE(nn.Module):
 
     Thresholds are at least 0, one per latent. With them the model is a JumpReLU SAE (Rajamanoharan
     et al. 2024b); a ReLU SAE has thresholds of 0, a BatchTopK SAE equal thresholds, and a gated SAE
-    is folded into this form (see ``fold_gate``). Both weight matrices hold one row per latent,
+    is folded into this form when it is read. Both weight matrices hold one row per latent,
     [num_latents, d]. Raises InputError if k is below 1 or above ``num_latents``.
 
     Args:
@@ -197,12 +197,3 @@ class SAE(nn.Module):
         if sae.threshold is not None and not bool((sae.threshold >= 0).all()):
             raise InputError(f"{folder}: not a saved SAE: a threshold is below 0 or no number")
         return sae
-
-
-def fold_gate(W: Tensor, b_gate: Tensor, r_mag: Tensor, b_mag: Tensor) -> Tensor:
-    """Turn a gated SAE (Rajamanoharan et al. 2024a) into one with thresholds [num_latents], and
-    return these: ``[W x + b_gate > 0] · ReLU(p)`` with ``p = exp(r_mag) W x + b_mag`` is p above a
-    threshold. W is scaled in place to W_enc; b_mag is b_enc."""
-    gain = r_mag.exp()
-    W.mul_(gain[:, None])
-    return F.relu(b_mag - gain * b_gate)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lexicept.neural.sae.model import SAE
-from lexicept.neural.sae_formats.layout import Layout, LexiceptLayout, PathFacts, Scale
+from lexicept.neural.sae_formats.layout import Layout, LexiceptLayout, PathFacts
 from lexicept.neural.sae_formats.libraries import (
     DictionaryLearning,
     SAELens,
@@ -34,4 +34,4 @@ WRITERS: dict[str, Callable[[SAE, Path], None]] = {
 }
 """Layouts that are written, by their names in ``lexicept.convert``."""
 
-__all__ = ["LAYOUTS", "WRITERS", "Layout", "PathFacts", "Scale"]
+__all__ = ["LAYOUTS", "WRITERS", "Layout", "PathFacts"]

@@ -5,17 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lexicept.errors import InputError
-from lexicept.neural.sae.model import SAE, block_of, fold_gate, layer_of
+from lexicept.neural.sae.model import SAE, block_of, layer_of
 from lexicept.neural.sae_formats.files import Config, Npz, Pickled, Safetensors, Tensors
 from lexicept.storage.files import replace_file, write_json
-
-Scale = Literal["raw", "normalised"]
 
 _READERS: dict[str, type[Tensors]] = {".safetensors": Safetensors, ".npz": Npz, ".pt": Pickled}
 
@@ -79,8 +78,6 @@ class Layout(ABC):
     k: int | None = None
     """Active latents per token; None for an SAE with thresholds."""
     centred: bool = False
-    input_scale: float = 1.0
-    """Factor s of an SAE trained on scaled states s·h."""
     hook: str | None = None
     model: str | None = None
     """Name of the language model of the states."""
@@ -107,7 +104,7 @@ class Layout(ABC):
         return layer_of(self.hook)
 
     @abstractmethod
-    def load(self, scale: Scale | None) -> SAE:
+    def load(self) -> SAE:
         """Load the SAE, not trainable; see ``PretrainedSAE.load``."""
 
     def _require_sizes(self, config: Config, d_in: str, num_latents: str) -> None:
@@ -148,28 +145,18 @@ class LexiceptLayout(Layout):
         recorded = self.origin.values.get("layer") is not None
         return self.origin.get("layer", int) if recorded else layer_of(self.hook)
 
-    def load(self, scale: Scale | None) -> SAE:
-        saved = self.origin.get("scale", str, "raw")
-        if scale not in (None, saved):
-            raise InputError(
-                f"{self.folder}: this SAE was saved with the scale {saved}, not {scale}"
-            )
+    def load(self) -> SAE:
         return SAE.load(self.folder).eval().requires_grad_(False)
 
 
 class Release(Layout):
     """A layout of another library, whose weights are converted to ``Weights``."""
 
-    def load(self, scale: Scale | None) -> SAE:
+    def load(self) -> SAE:
         try:
             weights = self.weights()
         except RuntimeError as error:  # a factor that float32 can't hold
             raise InputError(f"{self.folder}: weights that can't be scaled: {error}") from None
-        if scale == "normalised" and self.input_scale != 1:
-            for tensor in (weights.W_enc, weights.b_enc, weights.threshold):
-                if tensor is not None:
-                    tensor.mul_(self.input_scale)
-            weights.W_dec.div_(self.input_scale)
         options: dict[str, Any] = {"architecture": self.architecture, "centred": self.centred}
         with torch.device("meta"):  # the initial weights are replaced below
             sae = SAE(self.d_in, self.num_latents, self.k, **options)
@@ -210,9 +197,12 @@ class Release(Layout):
         return Weights(W_enc, b_enc, W_dec, b_dec)
 
     def _fold_gate(self, weights: Weights, gate_bias: str) -> Tensor:
-        """Return the thresholds [num_latents] of a gated SAE, and scale W_enc in place."""
-        b_gate, r_mag = self.tensors.read(gate_bias), self.tensors.read("r_mag")
-        return fold_gate(weights.W_enc, b_gate, r_mag, weights.b_enc)
+        """Turn a gated SAE (Rajamanoharan et al. 2024a) into one with thresholds [num_latents], and
+        return these: ``[W x + b_gate > 0] · ReLU(p)`` with ``p = exp(r_mag) W x + b_enc`` is p
+        above a threshold. W is scaled in place to W_enc."""
+        b_gate, gain = self.tensors.read(gate_bias), self.tensors.read("r_mag").exp()
+        weights.W_enc.mul_(gain[:, None])
+        return F.relu(weights.b_enc - gain * b_gate)
 
 
 def raw_weights(sae: SAE, *, centred: bool) -> Weights:

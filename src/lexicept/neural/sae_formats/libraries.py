@@ -52,7 +52,7 @@ class SAELens(Release):
         described = Config(config.source, {**config.values, **metadata})
         self.hook = described.text("hook_name", "hook_point") or self.hook
         self.model = described.text("model_name")
-        self.input_scale = _input_scale(described)
+        self._input_scale = _input_scale(described)
         gated = self.kind == "gated"
         names = WeightNames("W_enc", "b_mag" if gated else "b_enc", "W_dec", "b_dec", False)
         scaled = ["scaling_factor"] if "scaling_factor" in tensors else []
@@ -72,7 +72,7 @@ class SAELens(Release):
             tensors.expect(self._threshold)
 
     def weights(self) -> Weights:
-        weights, s = self._read_matrices(), self.input_scale
+        weights, s = self._read_matrices(), self._input_scale
         threshold: Tensor | None = None
         if self.kind == "gated":
             threshold = self._fold_gate(weights, "b_gate")

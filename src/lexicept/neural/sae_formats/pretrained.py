@@ -13,7 +13,7 @@ from lexicept.encoding.hub import hub_errors, refuse_missing, suggestion
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.sae.model import SAE, layer_of
-from lexicept.neural.sae_formats import LAYOUTS, Layout, PathFacts, Scale
+from lexicept.neural.sae_formats import LAYOUTS, Layout, PathFacts
 
 USUAL_L0 = 100
 """Active latents per token preferred by SPLARE among SAEs of equal layer and width."""
@@ -33,21 +33,14 @@ class PretrainedSAE:
     """Number of blocks before it; None if unknown."""
     origin: dict[str, Any]
 
-    def load(self, scale: Scale | None = None, backbone: Backbone | None = None) -> SAE:
-        """Read the weights: an SAE in float32, not trainable, with source and scale in ``origin``.
-        Raises InputError for an SAE that does not fit the later ``backbone``, or for damaged
-        weights.
-
-        Args:
-            scale: the unit of activations of an SAE that was trained on scaled states s·h: ``raw``,
-                the default, for raw states h; ``normalised`` for s·h, s times as large. SAEs saved
-                by lexicept keep the saved scale.
-        """
+    def load(self, backbone: Backbone | None = None) -> SAE:
+        """Read the weights: an SAE in float32, not trainable, with the source in ``origin`` and
+        activations in units of the states, also of an SAE that was trained on scaled states. Raises
+        InputError for an SAE that does not fit the later ``backbone``, or for damaged weights."""
         if backbone is not None:
             require_fit({**self.origin, "layer": self.layer}, self.layout.d_in, backbone)
-        sae = self.layout.load(scale)
-        saved = {"scale": scale or "raw", **sae.origin}
-        sae.origin = {**self.origin, **saved, "layer": self.layer}
+        sae = self.layout.load()
+        sae.origin = {**self.origin, **sae.origin, "layer": self.layer}
         return sae
 
 
@@ -57,7 +50,6 @@ def find_pretrained_sae(
     width: int | None = None,
     *,
     l0: float = USUAL_L0,
-    d_in: int | None = None,
     pickles: bool = False,
 ) -> PretrainedSAE:
     """Find a pretrained SAE in any of ``formats.LAYOUTS``, recognised by file names, in a folder or
@@ -84,7 +76,7 @@ def find_pretrained_sae(
             "makes an SAE of it that can be loaded"
         )
     layout = best.layout(folder_of(best), path)
-    _require_known(path, layout, layer, width, d_in)
+    _require_known(path, layout, layer, width)
     origin = {"source": path, "layout": layout.name, "hook": layout.hook, "model": layout.model}
     return PretrainedSAE(layout, layer if layout.layer is None else layout.layer, origin)
 
@@ -207,16 +199,13 @@ def _narrow(
     return fitting
 
 
-def _require_known(
-    path: str, layout: Layout, layer: int | None, width: int | None, d_in: int | None
-) -> None:
+def _require_known(path: str, layout: Layout, layer: int | None, width: int | None) -> None:
     """Raise InputError if an SAE's headers contradict the arguments."""
     if layer is not None and layout.layer is None and layout.hook is not None:
         raise InputError(f"{path}: this SAE reads {layout.hook}, not the state after a block")
     for statement, expected, actual in (
         ("is for the state after {} blocks", layer, layout.layer),
         ("has {} latents", width, layout.num_latents),
-        ("is for states of size {}", d_in, layout.d_in),
     ):
         if expected is not None and actual is not None and actual != expected:
             raise InputError(f"{path}: this SAE {statement.format(actual)}, not {expected}")

@@ -127,13 +127,13 @@ class LlamaScope(Release):
             raise InputError(f"{config.source}: jump_relu_threshold {self._threshold} is below 0")
         self._open_tensors(_LLAMA_NAMES)
         self._require_sizes(config, "d_model", "d_sae")
-        self._output_scale = 1.0
+        self._input_scale = self._output_scale = 1.0
         if config.values.get("norm_activation") == "dataset-wise":
             norms = config.section("dataset_average_activation_norm")
             means = norms.get("in", float), norms.get("out", float)
             if min(means) <= 0:
                 raise InputError(f"{norms.source}: norms must be above 0, not {means}")
-            self.input_scale, self._output_scale = (math.sqrt(self.d_in) / mean for mean in means)
+            self._input_scale, self._output_scale = (math.sqrt(self.d_in) / mean for mean in means)
 
     @classmethod
     def path_facts(cls, path: str) -> PathFacts:
@@ -141,7 +141,7 @@ class LlamaScope(Release):
         return PathFacts(f"blocks.{match[1]}.{_SITES[match[2]]}" if match else None)
 
     def weights(self) -> Weights:
-        s_in, s_out = self.input_scale, self._output_scale
+        s_in, s_out = self._input_scale, self._output_scale
         stored = self._read_matrices()
         weights = Weights(
             stored.W_enc,

@@ -124,6 +124,6 @@ class ConceptVectorizer(EncodedConcepts):
         Raises:
             InputError: no such model.
         """
-        from lexicept.neural.converters import open_encoder
+        from lexicept.neural.converters.reading import open_encoder
 
         return cls(open_encoder(source))

@@ -23,7 +23,7 @@ from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import BATCH_TOKENS, Backbone
 from lexicept.neural.backbones.blocks import autocast, check_checkpointing, checkpoint_blocks
 from lexicept.neural.backbones.lora import add_adapters, merge_adapters
-from lexicept.neural.converters import check_backbone
+from lexicept.neural.converters.reading import check_backbone
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead

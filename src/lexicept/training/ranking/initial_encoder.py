@@ -16,7 +16,7 @@ from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.blocks import check_checkpointing, checkpoint_blocks
 from lexicept.neural.backbones.lora import add_adapters
-from lexicept.neural.converters import check_backbone, open_encoder
+from lexicept.neural.converters.reading import check_backbone, open_encoder
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.base import Head
 from lexicept.neural.heads.language import language_head

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lexicept.neural.kernels.topk import top_columns
+from lexicept.neural.kernels.linear_outputs import top_columns
 
 
 class Ranked(NamedTuple):

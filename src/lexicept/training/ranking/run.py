@@ -21,7 +21,7 @@ from lexicept.corpora import Qrel
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.lora import has_adapters, merge_adapters
-from lexicept.neural.converters import Kind
+from lexicept.neural.converters.reading import Kind
 from lexicept.neural.converters.writing import names_own_subwords, refusal
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.sae.cached_states import CachedStates
