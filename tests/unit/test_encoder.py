@@ -5,10 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lexicept.encoding.head_settings import HeadSettings
-from lexicept.encoding.pooled import TokenStates, pooled_activations
 from lexicept.encoding.sources import MINI, resolve
-from lexicept.encoding.windows import Window
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.encoders.encoder import Encoder
@@ -152,14 +149,3 @@ def test_vectors_decode_to_names(encoder, tmp_path):
     head = VocabularyHead(torch.eye(32)[:2], None, ["ba", "de"])
     encoder = Encoder.of(tiny_backbone(tmp_path), head)
     assert encoder.decode(torch.tensor([0.5, 1.0])) == [("de", 1.0), ("ba", 0.5)]
-
-
-@pytest.mark.parametrize("pooling", ["max", "sum", "sqrt_sum"])
-def test_a_state_that_is_not_a_number_is_not_lost(pooling):
-    sae = SAE(4, 8, 2)
-    torch.nn.init.normal_(sae.W_enc, generator=torch.Generator().manual_seed(0))
-    head = SAEHead(sae, HeadSettings(pooling, query_k=2, document_k=2)).eval()
-    window = Window(0, [5, 6], [0, 0], [0, 1], [(0, 1), (2, 3)])
-    states = torch.tensor([[torch.nan] * 4, [1.0] * 4])
-    read = TokenStates([window], [([0], states)])
-    assert np.isnan(pooled_activations(head, read, 1, "document").data).any()

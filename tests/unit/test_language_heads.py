@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.loading import quiet_transformers
@@ -55,18 +54,6 @@ def test_a_checkpoint_without_a_head_has_its_input_embeddings(architecture, tmp_
     if architecture == "ModernBert":  # whose last block's states go through one more norm
         assert torch.equal(head.final.weight, model.final_norm.weight)
         assert head.final.eps == model.final_norm.eps
-
-
-def test_saved_and_loaded(bert, tmp_path):
-    save(tmp_path / "modern", "ModernBert")
-    for folder in (bert, tmp_path / "modern"):
-        head = language_head(str(folder))
-        head.settings = HeadSettings(pooling="sum", document_k=3)
-        head.save(str(tmp_path / "head"))
-        loaded = VocabularyHead.read(tmp_path / "head")
-        states = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
-        assert torch.equal(logits(loaded, states), logits(head, states))
-        assert (list(loaded.terms), loaded.settings) == (VOCABULARY, head.settings)
 
 
 def test_expanded_rows_are_means_by_hand(bert):
@@ -180,17 +167,3 @@ def test_tokens_of_bytes_are_shown_as_text(tmp_path):
     assert (names["<s>"], names["Ċ"], names["Ã"]) == ("<s>", "Ċ", "Ã")  # no whole character
     size = len(tokenizer)
     assert terms[size:] == [f"#{size}", f"#{size + 1}"]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"activation": "gulp"}, "no activation function 'gulp'"),
-        ({"final_norm": "batch"}, "layer or rms, not 'batch'"),
-        ({"bias": torch.zeros(2)}, "3 rows, 2 biases and 3 terms"),
-    ],
-)
-def test_heads_that_can_t_be(wrong, message):
-    settings = {"bias": None, "terms": ["a", "b", "c"]}
-    with pytest.raises(InputError, match=message):
-        VocabularyHead(torch.zeros(3, 4), **{**settings, **wrong})

@@ -91,18 +91,6 @@ def test_states_are_cut_as_queries_or_documents(encoder, tmp_path):
     assert lengths == [8 - SPECIAL, 20 - SPECIAL]
 
 
-def test_a_search_reads_no_more_tokens_than_the_model(encoder, run, tmp_path):
-    encoder.backbone.cut(3, 20)
-    encoder.head.configure(query_k=3, document_k=3)
-    encoder.save(str(tmp_path / "model"), create_model_card=False)
-    (tmp_path / "texts.jsonl").write_text(json.dumps({"id": "0", "text": LONG}))
-    command = ("build", tmp_path / "texts.jsonl", "--out", tmp_path / "index", "--vocabulary")
-    assert run(*command, "concepts", "--model", tmp_path / "model").code == 0
-    index = IndexReader.open(tmp_path / "index")
-    short, whole = index.query_vectors([text(0), LONG]).toarray()
-    np.testing.assert_array_equal(short, whole)
-
-
 @pytest.mark.parametrize("length", [0, -1, "8", 2.5])
 def test_impossible_lengths(encoder, length):
     for lengths in ((length, None), (None, length)):

@@ -19,23 +19,17 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM
 
 from lexicept.neural.backbones.loading import quiet_transformers
-from lexicept.neural.converters import Kind, read_model
+from lexicept.neural.converters.reading import Kind, read_model
 from lexicept.neural.encoders.encoder import Encoder
 from support.tiny import WORDS, bert_sizes, save_bert
 
 TARGETS = torch.rand(2, 4, 82, generator=torch.Generator().manual_seed(3))
 LOSSES: dict[str, tuple[type[nn.Module], int, Tensor | None]] = {
     "ranking": (losses.SparseMultipleNegativesRankingLoss, 3, None),
-    "triplet": (losses.SparseTripletLoss, 3, None),
-    "margin": (losses.SparseMarginMSELoss, 3, torch.tensor([0.5, -1.0, 2.0, 0.0])),
     "margins": (losses.SparseMarginMSELoss, 4, torch.tensor([[0.5, -1.0]] * 4)),
-    "divergence": (losses.SparseDistillKLDivLoss, 3, torch.tensor([[3.0, 1.0]] * 4)),
-    "cosine": (losses.SparseCosineSimilarityLoss, 2, torch.tensor([0.1, 0.9, 0.5, 0.2])),
-    "CoSENT": (losses.SparseCoSENTLoss, 2, torch.tensor([0.1, 0.9, 0.5, 0.2])),
-    "AnglE": (losses.SparseAnglELoss, 2, torch.tensor([0.1, 0.9, 0.5, 0.2])),
     "MSE": (losses.SparseMSELoss, 2, TARGETS),
 }
-"""Each loss that does not need the library's own autoencoder, its columns of texts, and labels."""
+"""Losses of 2 to 4 columns of texts, and labels."""
 
 WRAPPERS: dict[str, Callable[..., nn.Module]] = {
     "columns": losses.SpladeLoss,
@@ -47,8 +41,7 @@ WRAPPERS: dict[str, Callable[..., nn.Module]] = {
 
 SETTINGS = [
     *((name, "columns", False) for name in LOSSES),
-    *((name, "rows by tokens", True) for name in LOSSES),
-    ("margins", "columns", True),
+    ("ranking", "rows by tokens", True),
     ("margins", "rows one by one", False),
     ("margins", "rows in threes", True),
 ]

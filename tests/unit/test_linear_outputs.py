@@ -5,7 +5,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lexicept.neural.kernels import linear_outputs
-from lexicept.neural.kernels.linear_outputs import fire, largest_outputs, top_activations
+from lexicept.neural.kernels.linear_outputs import (
+    fire,
+    largest_outputs,
+    top_activations,
+    top_columns,
+    top_columns_reference,
+)
 from support.tensors import few_numbers
 
 
@@ -69,18 +75,6 @@ def test_negative_outputs_are_no_activations():
     assert fire(outputs, torch.tensor([0.0, 3.0, 0.0])).tolist() == [[0.0] * 3]
 
 
-@pytest.mark.parametrize(("size", "k"), [(1024, 1), (16_385, 8)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_slices_find_what_all_outputs_have(monkeypatch, size, k, dtype):
-    """With an offset nothing fires."""
-    monkeypatch.setattr(linear_outputs, "CELLS", 10_000)
-    x, weights, bias = (tensor.to(dtype) for tensor in draw(20, 24, size))
-    text = torch.arange(20) // 8
-    for offset in (0, 100):
-        assert_top(x, weights, bias - offset, k)
-        assert_largest(x, text, 4, weights, bias - offset)
-
-
 @pytest.mark.parametrize("part", ["x", "rows", "bias"])
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 def test_what_is_no_number_is_not_lost(monkeypatch, part, broken):
@@ -115,3 +109,22 @@ def test_any_numbers(data):
         patch.setattr(linear_outputs, "CELLS", data.draw(st.sampled_from([1, 500, 10**6])))
         assert_top(x, weights, bias, data.draw(st.integers(1, 20)), atol=1e-1)
         assert_largest(x, text.sort().values, texts, weights, bias, atol=1e-1)
+
+
+@pytest.mark.parametrize(
+    ("n", "columns", "k"),
+    [(5, 2048, 4), (1, 512, 1), (0, 512, 1), (3, 530, 1), (3, 1100, 2), (3, 700, 9), (3, 128, 9)],
+)
+@pytest.mark.parametrize("scores_type", ["normal", "negative", "equal", "rising"])
+def test_two_passes_find_the_values_of_one(n, columns, k, scores_type):
+    scores = torch.randn(n, columns, generator=torch.Generator().manual_seed(0))
+    if scores_type == "negative":
+        scores = -scores.abs() - 1
+    elif scores_type != "normal":
+        scores = torch.arange(1.0 * columns).expand(n, -1) * (scores_type == "rising")
+    fast, plain = top_columns(scores, k), top_columns_reference(scores, k)
+    assert fast.shape == plain.shape == (n, k)
+    assert torch.equal(
+        scores.gather(1, fast).sort(dim=1).values, scores.gather(1, plain).sort(dim=1).values
+    )
+    assert all(len(set(latents)) == k for latents in fast.tolist())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from lexicept.neural.encoders import onnx_export
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.encoders.onnx_export import DESCRIPTION, Graph, write_onnx
 from support.commands import assert_error
@@ -36,49 +39,69 @@ def vectors(folder: Path, encoder: Encoder, side: str) -> Any:
     return actual
 
 
-@pytest.mark.parametrize(
-    ("head_type", "special", "settings"),
-    [
-        ("sae", False, {"query_k": 3, "document_k": 3}),
-        ("threshold", True, {"pooling": "sqrt_sum", "document_max_active_dims": 7}),
-        ("vocabulary", False, {"pooling": "sum", "query_scale": 0.5, "query_k": 4}),
-    ],
-)
-def test_vectors_are_the_encoders(head_type, special, settings, tmp_path):
+def expected(encoder: Encoder, side: str) -> Any:
+    encode = encoder.encode_document if side == "document" else encoder.encode_query
+    return encode(TEXTS, convert_to_sparse_tensor=False).numpy()
+
+
+def latents(folder: Path) -> Encoder:
+    return make(tiny_backbone(folder / "bert"), "sae", query_k=3, document_k=3)
+
+
+@pytest.fixture(scope="module")
+def one_graph(tmp_path_factory):
+    """An encoder that reads queries as documents, and its graph."""
+    root = tmp_path_factory.mktemp("graph")
+    (root / "out").mkdir()
+    encoder = latents(root)
+    assert set(write_onnx(encoder, root / "out")["graphs"].values()) == {"model.onnx"}
+    return encoder, root / "out"
+
+
+def test_one_graph_gives_the_vectors_of_both_sides(one_graph):
+    encoder, folder = one_graph
+    for side in ("document", "query"):
+        actual = vectors(folder, encoder, side)
+        np.testing.assert_allclose(actual, expected(encoder, side), atol=1e-4)
+
+
+def test_sides_with_settings_of_their_own_have_graphs_of_their_own(tmp_path):
     backbone = tiny_backbone(tmp_path / "bert")
-    backbone.special_tokens = special
-    encoder = make(backbone, head_type, **settings)
-    (tmp_path / "out").mkdir()
-    described = write_onnx(encoder, tmp_path / "out")
-    assert len(set(described["graphs"].values())) == (1 if head_type == "sae" else 2)
-    for side, encode in (("document", encoder.encode_document), ("query", encoder.encode_query)):
-        expected = encode(TEXTS, convert_to_sparse_tensor=False).numpy()
-        assert expected.any()
-        actual = vectors(tmp_path / "out", encoder, side)
-        np.testing.assert_allclose(actual, expected, atol=1e-4)
+    backbone.special_tokens = True
+    settings = {"pooling": "sqrt_sum", "document_max_active_dims": 7, "query_scale": 0.5}
+    encoder = make(backbone, "threshold", **settings)
+    described = write_onnx(encoder, tmp_path)
+    assert described["graphs"] == {"document": "document.onnx", "query": "query.onnx"}
+    for side in ("document", "query"):
+        assert expected(encoder, side).any()
+        actual = vectors(tmp_path, encoder, side)
+        np.testing.assert_allclose(actual, expected(encoder, side), atol=1e-4)
 
 
 def test_a_model_is_exported_on_the_cpu_and_goes_back(tmp_path, monkeypatch):
-    encoder = make(tiny_backbone(tmp_path / "bert"), "sae", query_k=3, document_k=3)
+    encoder = latents(tmp_path)
     monkeypatch.setattr(type(encoder.backbone.model), "device", torch.device("meta"))
     moves, move = [], Graph.to
     monkeypatch.setattr(Graph, "to", lambda graph, to: moves.append(str(to)) or move(graph, "cpu"))
-    (tmp_path / "out").mkdir()
-    write_onnx(encoder, tmp_path / "out")
+    exported = SimpleNamespace(save=lambda path, **_: path.write_bytes(b"graph"))
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: exported)
+    write_onnx(encoder, tmp_path)
     assert moves == ["cpu", "meta"]
 
 
-def test_the_command(tmp_path, run):
-    encoder = make(tiny_backbone(tmp_path / "bert"), "sae", query_k=3, document_k=3)
+def test_the_command(one_graph, tmp_path, run, monkeypatch):
+    encoder, folder = one_graph
+    monkeypatch.setattr(
+        onnx_export, "_export", lambda *arguments: shutil.copy(folder / "model.onnx", arguments[-1])
+    )
     saved, out = tmp_path / "saved", tmp_path / "out"
     encoder.save(str(saved), create_model_card=False)
     command = ("model", "convert", saved, "--to", "onnx", "--out", out)
     assert run(*command, "--number", "int8", "--json").json["dimensions"] == 60
     assert (out / "tokenizer.json").exists()
     assert json.loads((out / DESCRIPTION).read_text())["number"] == "int8"
-    actual = vectors(out, encoder, "document")
-    expected = encoder.encode_document(TEXTS, convert_to_sparse_tensor=False).numpy()
-    cosine = (actual * expected).sum() / np.linalg.norm(actual) / np.linalg.norm(expected)
+    actual, exact = vectors(out, encoder, "document"), expected(encoder, "document")
+    cosine = (actual * exact).sum() / np.linalg.norm(actual) / np.linalg.norm(exact)
     assert 0.8 < cosine < 1
     other = ("model", "convert", saved, "--to", "saelens", "--out", tmp_path / "x")
     assert_error(run(*other, "--number", "int8"), "number is a setting of ONNX graphs")

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
-from lexicept.errors import InputError, LexiceptWarning
+from lexicept.errors import InputError
 from lexicept.neural.sae.decoder import fit_decoder
-from lexicept.neural.sae.model import SAE, fold_gate
+from lexicept.neural.sae.model import SAE
 from lexicept.neural.sae.states import (
     Position,
     Shuffling,
@@ -17,10 +17,8 @@ from lexicept.neural.sae.states import (
     without_sinks,
 )
 from lexicept.neural.sae_formats.libraries import save_saelens
-from lexicept.training.loop import Loop
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states, train_sae
-from support.processes import KilledError
+from lexicept.training.sae.trainer import initial_sae, train_sae
 
 SMALL = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, warmup_steps=2)
 
@@ -78,16 +76,6 @@ def test_forward_and_gradient_are_the_textbook_s(shift, k, centred):
     assert bool((acts > 0).any()) == (shift == 0.0)
 
 
-@RULES
-def test_inference_and_training_paths_agree(k, centred):
-    sae = make(16, 64, k, centred=centred).float()
-    with torch.no_grad():
-        quick, latents = sae.encode(states())
-    exact, same = sae.encode(states())
-    assert torch.equal(latents, same)
-    assert torch.allclose(quick, exact, atol=1e-5)
-
-
 def test_sizes_of_what_is_encoded():
     sae = SAE(16, 3, 3)
     acts, latents = sae.encode(torch.zeros(0, 16))
@@ -123,50 +111,16 @@ def test_a_new_sae_by_hand():
     assert sae.normalise(torch.tensor([[5.0, -1.0]])).tolist() == [[2.0, -1.0]]
 
 
-def test_a_gate_is_folded_by_hand():
-    W, gain = torch.ones(3, 2), torch.tensor([2.0, 0.5, 2.0])
-    b_gate, b_mag = torch.tensor([-1.0, -1.0, 3.0]), torch.tensor([0.5, 0.25, 1.0])
-    # .5 + 2 · 1, .25 + .5 · 1, and 1 − 2 · 3, where the ReLU decides
-    assert fold_gate(W, b_gate, gain.log(), b_mag).tolist() == [2.5, 0.75, 0.0]
-    assert W.tolist() == [[2.0] * 2, [0.5] * 2, [2.0] * 2]
-
-
 @pytest.mark.parametrize("k", [0, 65])
 def test_impossible_k(k):
     with pytest.raises(InputError, match=f"not {k}"):
         SAE(16, 64, k)
 
 
-def test_normalisation_keeps_units_of_the_states():
+def test_normalisation_is_of_the_first_states():
     x = 7 * states() + 3
-    settings = SAESettings(num_latents=64, k=4, normalise=True)
-    sae = initial_sae(x, settings)
+    sae = initial_sae(x, SAESettings(num_latents=64, k=4, normalise=True))
     assert torch.allclose(sae.mean, x.mean(0))
-    acts, latents = sae.encode(x)
-    rescaled = initial_sae(x, SAESettings(num_latents=64, k=4))
-    rescaled.load_state_dict(sae.state_dict())
-    rescaled.scale.fill_(1.0)
-    rescaled.mean.zero_()
-    plain, same = rescaled.encode(sae.normalise(x))
-    assert torch.equal(latents, same)
-    assert torch.allclose(acts, plain * sae.scale)
-    reconstruction = rescaled(sae.normalise(x)) * sae.scale + sae.mean
-    assert torch.allclose(sae(x), reconstruction, atol=1e-4)
-
-
-def test_every_latent_starts_at_a_token_of_its_own(monkeypatch):
-    x = states(64)
-    begun = []
-    begin = SAETask.begin.__func__
-    monkeypatch.setattr(
-        SAETask, "begin", classmethod(lambda cls, *a: begun.append(begin(cls, *a)) or begun[0])
-    )
-    monkeypatch.setattr(Loop, "step", lambda self, states: setattr(self, "steps", 1))
-    settings = SAESettings(num_latents=60, k=4, tokens=1, batch_size=10)
-    train_on_states(lambda indices: x[indices], 64, settings)
-    weights, centred = begun[0].sae.W_dec, x - begun[0].sae.b_dec
-    nearest = (weights @ torch.nn.functional.normalize(centred, dim=1).T).argmax(dim=1)
-    assert len(nearest.unique()) == 60  # of seven batches, not copies of the first one's ten
 
 
 @RULES
@@ -357,28 +311,6 @@ def test_a_stream_with_sinks_gives_what_one_without_them_does():
     every = torch.cat(first(with_sinks, drop_sinks=False)[:3])
     assert len(every) == 43
     assert float(every.norm(dim=1).max()) == pytest.approx(1000, rel=1e-6)
-
-
-def test_training_that_was_killed_goes_on(backbone, texts, tmp_path, monkeypatch):
-    settings = SAESettings(num_latents=32, k=4, tokens=1500, batch_size=100)
-    unbroken = train_sae(backbone, texts, settings)
-
-    def kill(stage, done, total, detail=""):
-        if done >= 700 and "loss" in detail:
-            raise KilledError
-
-    monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
-    with pytest.raises(KilledError):
-        train_sae(backbone, texts, settings, tmp_path, kill)
-    resumed = train_sae(backbone, texts, settings, tmp_path)
-    for name, tensor in unbroken.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name]), name
-    with pytest.raises(InputError, match="other settings"):
-        train_sae(backbone, texts, SAESettings(num_latents=16, k=4), tmp_path)
-    (tmp_path / "checkpoint.pt").write_bytes(b"")
-    with pytest.warns(LexiceptWarning, match=r"checkpoint\.pt: .* starts from the beginning"):
-        again = train_sae(backbone, texts, settings, tmp_path)
-    assert torch.equal(again.W_enc, unbroken.W_enc)
 
 
 def test_a_transform_is_what_is_read(backbone, texts):

@@ -1,12 +1,14 @@
 """Every architecture's loss, gradients and inference follow its paper's equations."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.kernels import linear_outputs
 from lexicept.neural.sae.model import SAE
 from lexicept.training.loop import Loop
@@ -272,6 +274,12 @@ def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatc
         assert resumed.state_dict().keys() == unbroken.state_dict().keys()
         for name, tensor in unbroken.state_dict().items():
             assert torch.equal(tensor, resumed.state_dict()[name]), name
+    with pytest.raises(InputError, match="other settings"):
+        train_on_states(read, len(texts), replace(settings, k=3), tmp_path)
+    (tmp_path / "checkpoint.pt").write_bytes(b"")
+    with pytest.warns(LexiceptWarning, match=r"checkpoint\.pt: .* starts from the beginning"):
+        again = train_on_states(read, len(texts), settings, tmp_path)
+    assert torch.equal(again.W_enc, unbroken.W_enc)
 
 
 def test_an_index_is_built_with_any_architecture(run, tmp_path):

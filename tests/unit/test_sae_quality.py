@@ -42,8 +42,7 @@ def some_sae(threshold=True):
     return sae
 
 
-@pytest.mark.parametrize("threshold", [True, False])
-@pytest.mark.parametrize("together", [1, 512])
+@pytest.mark.parametrize(("threshold", "together"), [(True, 1), (False, 512)])
 def test_a_report_is_brute_force_s(bert, monkeypatch, threshold, together):
     monkeypatch.setattr(module, "READ", together)
     monkeypatch.setattr(module, "TOGETHER", together)

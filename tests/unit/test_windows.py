@@ -104,7 +104,7 @@ def test_threads_with_limits_of_their_own_share_a_tokenizer(tmp_path):
 
 
 @pytest.mark.parametrize("load", [Backbone.from_pretrained, Backbone.load])
-@pytest.mark.parametrize("length", [0, -1, 2, "x", 1.5, True, [64]])
+@pytest.mark.parametrize("length", [2, "x", True])
 @pytest.mark.parametrize(
     ("file", "name"),
     [
