@@ -203,7 +203,6 @@ def test_evaluate(index, beir, run):
     assert "e2: RR@10 minus a penalty for cost: E² = RR@10 − 0.01 F − 0.09" in output
     assert "delta_e2: e2 minus that of BM25 (k1 1.5, b 0.75)" in output
     assert "differences" not in output
-    assert_error(run("evaluate", index, beir, "--curves"), "--curves requires --out")
 
 
 def test_queries_that_are_documents(tmp_path, run):

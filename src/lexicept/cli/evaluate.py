@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from lexicept.cli.common import (
     print_json,
     print_report,
     show,
-    working,
 )
 from lexicept.cli.declarations import takes
 
@@ -35,11 +33,10 @@ def evaluate(index: Path, dataset: str, as_json: bool = False, **options: Any) -
     from lexicept.pipelines.evaluate import evaluate
     from lexicept.pipelines.systems import needs_model
 
-    curves = options.get("curves", False)
     loads_model = needs_model(options.get("systems", ()))
     opened, _ = open_to_search(index, loads_model=loads_model)
-    with opened, nullcontext() if curves else working("searching"):
-        report = evaluate(opened, dataset, **options, progress=curves)
+    with opened:
+        report = evaluate(opened, dataset, **options, progress=True)
     ignored = options.get("ignore_identical_ids", False)
     if as_json:
         print_json(report.to_json() | {"ignore_identical_ids": ignored})
