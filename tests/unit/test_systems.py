@@ -20,7 +20,7 @@ from lexicept.evaluation.runs import read_run
 from lexicept.evaluation.significance import compare, intervals
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.pipelines.systems import needs_model, resolve_systems
+from lexicept.pipelines.systems import resolve_systems
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
 from support.indexes import build, build_of
@@ -183,8 +183,6 @@ def test_any_text_is_a_bm25_or_refused(text):
 def test_names_of_systems():
     result = resolve_systems(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
     assert list(result.values()) == [BM25(), BM25(b=0.4), BM25(0.9, 0.4)]
-    assert not needs_model(["words", "bm25", "my.rra"])
-    assert all(map(needs_model, ([], ["words", "all"], ["concepts"])))
 
 
 @pytest.mark.usefixtures("_vowels")

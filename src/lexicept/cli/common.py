@@ -45,30 +45,14 @@ def working(activity: str) -> Iterator[None]:
         yield
 
 
-def open_to_search(
-    path: Path,
-    choice: SearchVocabulary | None = None,
-    *,
-    loads_model: bool = True,
-) -> tuple[Index, str | None]:
-    """Open an index, and load the model that a search needs; a spinner names the step.
-
-    Args:
-        loads_model: False leaves the model to the first search that needs it.
-
-    Returns:
-        The index, and the vocabulary to search alone, or None for all of them.
-    """
+def open_to_search(path: Path, choice: SearchVocabulary | None = None) -> tuple[Index, str | None]:
+    """Return an opened index, and the vocabulary to search alone, or None for all of them."""
     from lexicept.pipelines.index import open as open_index
     from lexicept.pipelines.opened import single_vocabulary
 
     with working("opening index"):
         index = open_index(path)
-        name = single_vocabulary(index.reader, choice)
-    if loads_model and name != "words" and "concepts" in index.vocabularies:
-        with working("loading model"):
-            index.reader.vectorizers.for_queries("concepts")
-    return index, name
+        return index, single_vocabulary(index.reader, choice)
 
 
 def ignored_ids(ignored: bool) -> str:

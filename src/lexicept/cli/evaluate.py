@@ -31,12 +31,8 @@ def evaluate(index: Path, dataset: str, as_json: bool = False, **options: Any) -
     the number of systems.
     """
     from lexicept.pipelines.evaluate import evaluate
-    from lexicept.pipelines.systems import needs_model
 
-    loads_model = needs_model(options.get("systems", ()))
-    opened, _ = open_to_search(index, loads_model=loads_model)
-    with opened:
-        report = evaluate(opened, dataset, **options, progress=True)
+    report = evaluate(index, dataset, **options, progress=True)
     ignored = options.get("ignore_identical_ids", False)
     if as_json:
         print_json(report.to_json() | {"ignore_identical_ids": ignored})
@@ -129,12 +125,10 @@ def sweep(
     Args:
         vocabulary: vocabulary to search. By default all that the index has.
     """
-    from lexicept.pipelines.index import open as open_index
-    from lexicept.pipelines.opened import single_vocabulary
     from lexicept.pipelines.sweep import sweep
 
-    with open_index(index) as opened:
-        name = single_vocabulary(opened.reader, vocabulary)
+    opened, name = open_to_search(index, vocabulary)
+    with opened:
         result = sweep(opened, **options, vocabulary=name, progress=True)
     ignored = options.get("ignore_identical_ids", False)
     if as_json:
