@@ -254,14 +254,13 @@ async def use_pets(client: Any) -> None:
 COMMAND = "from lexicept.cli import main; main()"
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_over_standard_input_and_output(pets, mode):
+def test_over_standard_input_and_output(pets):
     arguments = ["-c", COMMAND, "mcp", str(pets.path)]
     # The client passes few variables on by itself, and no PYTHONPATH.
     parameters = mcp.StdioServerParameters(
         command=sys.executable, args=arguments, env=dict(os.environ)
     )
-    call(parameters, use_pets, mode)
+    call(parameters, use_pets, mode="legacy")
 
 
 def test_a_client_that_leaves_ends_the_server(pets):
