@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -35,68 +34,25 @@ class TextRow(NamedTuple):
 
 
 def import_texts(
-    source: str,
-    folder: str | os.PathLike[str],
-    *,
-    split: str = "train",
-    config: str | None = None,
-    scored_only: bool = False,
-) -> Lists:
-    """Write a dataset of texts as ``write_texts_dataset`` does: of a JSON Lines file or a folder of
-    such files, a folder of ``save_to_disk``, or the hub (``split`` and ``config``). Raises
-    InputError for an unreadable source, and like ``write_texts_dataset``."""
-    path = Path(source)
-    if not path.exists() or _saved(path):
-        records = read_texts_dataset(source, split, config)
-        return write_texts_dataset(records, folder, scored_only=scored_only)
-    files = [path]
-    if path.is_dir():
-        files = sorted({file for pattern in _FILES for file in path.rglob(pattern)})
-    if not files:
-        raise InputError(f"{path}: no JSON Lines files (.jsonl, .ndjson) here")
-    placed = chain.from_iterable(read_objects(str(file)) for file in files)
-    return _write_dataset(placed, Path(folder), scored_only)
-
-
-def read_texts_dataset(
-    name_or_path: str, split: str = "train", config: str | None = None
-) -> Iterator[dict[str, Any]]:
-    """Stream the rows of a Hugging Face dataset: a folder of ``save_to_disk``, or a hub name.
-    Raises InputError if the package ``datasets`` is missing or can't read the dataset."""
-    try:
-        datasets = import_module("datasets")
-    except ImportError:
-        raise InputError("Hugging Face datasets need `pip install datasets`") from None
-    try:
-        if _saved(Path(name_or_path)):
-            dataset = datasets.load_from_disk(name_or_path)
-            yield from dataset[split] if isinstance(dataset, datasets.DatasetDict) else dataset
-        else:
-            yield from datasets.load_dataset(name_or_path, config, split=split, streaming=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"dataset {name_or_path!r}, split {split!r}: {error}") from None
-
-
-def _saved(folder: Path) -> bool:
-    """Return True for a folder of ``save_to_disk``."""
-    return any((folder / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
-
-
-def write_texts_dataset(
-    rows: Iterable[Mapping[str, Any]], folder: str | os.PathLike[str], *, scored_only: bool = False
+    source: str | os.PathLike[str], folder: str | os.PathLike[str], *, scored_only: bool = False
 ) -> Lists:
     """Write rows of texts (see ``to_row``) as a BEIR folder with a list for each row in
     ``lists.jsonl``, so that training sees ids only: hashes of the texts. ``scored_only`` leaves out
-    rows without scores, as SPLARE does (Appendix A). Raises InputError for a row with other
-    columns, by its number, for no rows, or for an existing folder."""
-    target = Path(folder)
-    placed = ((Location(f"rows for {target}", n, "row"), row) for n, row in enumerate(rows, 1))
-    return _write_dataset(placed, target, scored_only)
+    rows without scores, as SPLARE does (Appendix A).
 
+    Args:
+        source: a JSON Lines file or a folder of such files.
 
-def _write_dataset(
-    rows: Iterable[tuple[Location, Mapping[str, Any]]], target: Path, scored_only: bool
-) -> Lists:
+    Raises:
+        InputError: no such files, a row with other columns, by its line, no rows, or an existing
+            ``folder``.
+    """
+    files, target = [Path(source)], Path(folder)
+    if files[0].is_dir():
+        files = sorted({file for pattern in _FILES for file in files[0].rglob(pattern)})
+    if not files:
+        raise InputError(f"{source}: no JSON Lines files (.jsonl, .ndjson) here")
+    rows = chain.from_iterable(read_objects(str(file)) for file in files)
     with new_folder(target, "dataset") as new:
         (new / "qrels").mkdir()
         with (

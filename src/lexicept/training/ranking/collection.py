@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
-from lexicept.candidates.mining import MiningSettings, mine
+from lexicept.candidates.mining import mine
 from lexicept.candidates.teachers import Teacher
 from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.corpora.records import Document, Location, checked
@@ -259,8 +259,7 @@ def _lists(
     def mined(source: str, out: Path) -> Lists:
         if source == "teacher":
             return teacher_lists(training, qrels, out, data.mining_depth, progress)
-        settings = MiningSettings(data.mining_depth)
-        return mine(corpus.words, queries, qrels, out, settings, progress=progress)
+        return mine(corpus.words, queries, qrels, out, data.mining_depth, progress=progress)
 
     def make() -> Lists:
         if given_lists is not None:  # without the lists of queries outside the training set

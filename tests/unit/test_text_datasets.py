@@ -1,8 +1,10 @@
-"""Scored lists of texts, {query, pos, neg, pos_scores, neg_scores}: literal, damaged, random."""
+"""Datasets of texts, in both layouts: literal, damaged, random."""
 
 import gzip
 import json
 import math
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.candidates.lists import CandidateList, Lists
-from lexicept.candidates.text_datasets import TextRow, import_texts, to_row, write_texts_dataset
-from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
+from lexicept.candidates.text_datasets import TextRow, import_texts, to_row
+from lexicept.corpora import Document, Qrel, read_documents, read_qrels, read_queries
 from lexicept.corpora.records import Location
 from lexicept.errors import InputError
 from support.commands import assert_error
@@ -27,6 +29,11 @@ SCORED = {
     "type": "normal",
 }
 PLAIN = {"query": "when?", "pos": ["today"], "neg": ["rain"]}
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
 
 
 def test_a_row_of_bge():
@@ -64,9 +71,75 @@ def test_rows_that_are_refused(changes, message):
     assert str(caught.value).startswith(f"rows, line 3: {message}")
 
 
+def test_texts_become_ids_and_margins_scores(tmp_path):
+    records = [
+        {"query": "one?", "positive": "yes", "negative": "no", "score": 2.5},
+        {"anchor": "two?", "positive": "no", "negative_1": "yes", "negative_2": "ä"},
+        {"query": "one?", "positive": "yes", "negative": "no", "negative_1": "yes",
+         "labels": [3, 2, 1]},
+        {"positive": "alone", "query": "one?", "label": 1},
+    ]  # fmt: skip
+    lists = import_texts(write(tmp_path / "rows.jsonl", records), tmp_path / "out")
+    # The first 20 digits of SHA-256, as sha256sum gives them.
+    yes, no = "8a798890fe93817163b1", "9390298f3fb0c5b16049"
+    documents = {d.text: d for d in read_documents(tmp_path / "out")}
+    assert list(documents) == ["yes", "no", "ä", "alone"]
+    assert documents["yes"] == Document(yes, "yes")
+    assert documents["no"] == Document(no, "no")
+    queries = {q.text: q.id for q in read_queries(tmp_path / "out", "train")}
+    assert list(queries) == ["one?", "two?"]
+    left, two = queries.values()
+    assert list(lists) == [
+        CandidateList(left, (yes, no), 1, (0.0, -2.5)),
+        CandidateList(two, (no, yes, documents["ä"].id), 1),
+        CandidateList(left, (yes, no), 1, (3.0, 2.0)),
+        CandidateList(left, (documents["alone"].id,), 1, (1.0,)),
+    ]
+    assert list(read_qrels(tmp_path / "out", "train")) == [
+        Qrel(left, yes, 1),
+        Qrel(two, no, 1),
+        Qrel(left, documents["alone"].id, 1),
+    ]
+    assert sorted(os.listdir(tmp_path)) == ["out", "rows.jsonl"]
+    record = {
+        "query": "q",
+        "positive": "p",
+        "negative_1": "m",
+        "negative_2": "n",
+        "score": [2, -1.5],
+    }
+    (item,) = import_texts(write(tmp_path / "rows.jsonl", [record]), tmp_path / "out2")
+    assert item.scores == (0.0, -2.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"positive": "x"}, "the column query must hold a text; columns: positive"),
+        ({"query": "x"}, "the column positive must hold a text"),
+        ({"anchor": "x", "positive": None}, "the column positive"),
+        ({"query": "x", "positive": "y", "negative": 3}, "the column negative"),
+        ({"query": "x", "positive": "\ud800"}, "the column positive: surrogates"),
+        ({"query": "x", "positive": "y", "score": math.nan}, "a score must be a finite number"),
+        ({"query": "x", "positive": "y", "score": []}, "0 scores for 1 documents"),
+        ({"query": "x", "positive": "y", "negative": "z", "score": [1, 2, 3]}, "3 scores for 2"),
+    ],
+)
+def test_bad_rows(tmp_path, record, message):
+    out, good = tmp_path / "out", {"query": "a", "positive": "b"}
+    rows = write(tmp_path / "rows.jsonl", [good, record])
+    with pytest.raises(InputError, match=message) as caught:
+        import_texts(rows, out)
+    assert str(caught.value).startswith(f"{rows}, line 2: ")
+    assert not out.exists()
+    assert len(import_texts(write(rows, [good]), out)) == 1
+    with pytest.raises(InputError, match="exists already"):
+        import_texts(rows, out)
+
+
 def test_rows_become_lists_of_ids(tmp_path):
     """Both positives are judged; a repeated text keeps its first score."""
-    lists = write_texts_dataset([SCORED, PLAIN, SCORED], tmp_path / "out")
+    lists = import_texts(write(tmp_path / "rows", [SCORED, PLAIN, SCORED]), tmp_path / "out")
     ids = {document.text: document.id for document in read_documents(tmp_path / "out")}
     assert list(ids) == ["she did", "he did", "nobody", "rain", "today"]
     ids_of_queries = {query.text: query.id for query in read_queries(tmp_path / "out", "train")}
@@ -83,11 +156,12 @@ def test_rows_become_lists_of_ids(tmp_path):
 
 def test_unscored_rows_are_left_out(tmp_path):
     """SPLARE, Appendix A: only samples annotated by the reranker."""
-    (dataset,) = write_texts_dataset([PLAIN, SCORED], tmp_path / "out", scored_only=True)
+    rows = write(tmp_path / "rows", [PLAIN, SCORED])
+    (dataset,) = import_texts(rows, tmp_path / "out", scored_only=True)
     assert dataset.scores == (9.5, 3.0, 0.25, -7.0)
     assert "today" not in [document.text for document in read_documents(tmp_path / "out")]
     with pytest.raises(InputError, match="no lists to write"):
-        write_texts_dataset([PLAIN], tmp_path / "none", scored_only=True)
+        import_texts(write(rows, [PLAIN]), tmp_path / "none", scored_only=True)
     assert not (tmp_path / "none").exists()
 
 
@@ -131,8 +205,7 @@ def test_any_rows_come_back(tmp_path_factory, data):
                     st.lists(NUMBERS, min_size=size, max_size=size)
                 )
         records.append(record)
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path = write(tmp_path_factory.mktemp("rows") / "rows.jsonl", records)
     lists = import_texts(str(path), path.with_name("out"))
     texts = {document.id: document.text for document in read_documents(path.with_name("out"))}
     for record, result in zip(records, lists, strict=True):
