@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from lexicept.candidates.lists import CandidateList, Lists, append_lists
 from lexicept.errors import InputError
@@ -40,27 +41,57 @@ def mine(
                 index.document_number(document)
             except InputError as error:
                 raise InputError(f"query {query!r}: {error}") from None
-    listed = [[query, *documents] for query, documents in positives.items()]
     identity = {
         "index": fingerprint_json(index.manifest),
         "queries": fingerprint(text for pair in queries.items() for text in pair),
-        "relevant": fingerprint_json(listed),
-        "depth": depth,
         "vocabulary": vocabulary,
     }
-    names = list(queries)
+    texts = list(queries.values())
+
+    def best(span: range, count: int) -> Iterator[list[str]]:
+        vectors = index.query_vectors(texts[span.start : span.stop], vocabulary)
+        for hits in index.rank(vectors, count):
+            yield [hit.id for hit in hits]
+
+    return mined_lists(
+        out, "mine", identity, positives, depth, best, restart=restart, progress=progress
+    )
+
+
+def mined_lists(
+    out: str | os.PathLike[str],
+    task: str,
+    identity: dict[str, Any],
+    positives: Mapping[str, Collection[str]],
+    depth: int,
+    best: Callable[[range, int], Iterable[Sequence[str]]],
+    *,
+    restart: bool = False,
+    progress: Progress = silent,
+) -> Lists:
+    """Write a list for each query with relevant documents or others; see ``mine``.
+
+    Args:
+        task: the name of the work.
+        identity: JSON values that differ between works with different results.
+        positives: query id → ids of its relevant documents.
+        best: a span of queries and a count → ids of the best documents of each query.
+    """
+    names = list(positives)
+    listed = fingerprint_json([[query, *ids] for query, ids in positives.items()])
 
     def lists_of(span: range) -> Iterator[CandidateList]:
         batch = names[span.start : span.stop]
-        vectors = index.query_vectors([queries[name] for name in batch], vocabulary)
-        # Relevant documents among the hits are not candidates: search for as many more.
+        # Relevant documents among the best are not candidates: search for as many more.
         most = depth + max(len(positives[name]) for name in batch)
-        for query, hits in zip(batch, index.rank(vectors, most), strict=True):
-            negatives = [hit.id for hit in hits if hit.id not in positives[query]][:depth]
-            if ids := (*positives[query], *negatives):
-                yield CandidateList(query, ids, len(positives[query]))
+        for query, ids in zip(batch, best(span, most), strict=True):
+            relevant = dict.fromkeys(positives[query])
+            negatives = [document for document in ids if document not in relevant][:depth]
+            if documents := (*relevant, *negatives):
+                yield CandidateList(query, documents, len(relevant))
 
-    with Workspace(out, "mine", identity, restart=restart) as work:
+    settings = {**identity, "relevant": listed, "depth": depth}
+    with Workspace(out, task, settings, restart=restart) as work:
         file = work.growing("lists.jsonl")
         append_lists(file, len(names), BATCH, lists_of, partial(progress, "mining"))
         work.publish(file.path)

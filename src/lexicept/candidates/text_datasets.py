@@ -1,10 +1,9 @@
-"""Datasets of texts, in the layouts of sentence-transformers and of BGE, as lists of ids."""
+"""Datasets of texts, in BGE's layout, as lists of ids."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from itertools import chain
@@ -17,8 +16,6 @@ from lexicept.corpora.records import Location
 from lexicept.errors import InputError
 from lexicept.storage.workspace import new_folder
 
-_QUERIES = ("query", "anchor")
-_SCORES = ("score", "scores", "label", "labels")
 _FILES = ("*.jsonl", "*.jsonl.gz", "*.ndjson", "*.ndjson.gz")
 
 
@@ -98,42 +95,30 @@ def _once(file: TextIO) -> Callable[[str], str]:
 
 
 def to_row(location: Location, fields: Mapping[str, Any]) -> TextRow:
-    """Read a row in either layout. Raises InputError for a row with other columns, by its place.
-
-    BGE: ``query``, ``pos`` and ``neg``, lists of texts, and optionally ``pos_scores`` and
-    ``neg_scores``. sentence-transformers: ``query`` or ``anchor``, ``positive``, ``negative``,
-    ``negative_1``, ..., and optionally ``score``, ``scores``, ``label`` or ``labels``: a score for
-    each document or, as for margin losses, the margin of the positive over each negative. Further
-    columns are ignored."""
-    if "pos" not in fields:
-        names = [next((name for name in _QUERIES if name in fields), _QUERIES[0]), "positive"]
-        names += [name for name in fields if re.fullmatch(r"negative(_\d+)?", name)]
-        query, *texts = [_text(location, fields, name, fields.get(name)) for name in names]
-        return TextRow(query, texts, 1, _scores(location, fields, len(texts)))
+    """Read a row: ``query``, ``pos`` and ``neg``, lists of texts, and optionally ``pos_scores`` and
+    ``neg_scores``; further columns are ignored. Raises InputError, naming ``location``, for a row
+    with other columns."""
     query = _text(location, fields, "query", fields.get("query"))
-    columns = {name: _texts(location, fields, name) for name in ("pos", "neg")}
-    texts = columns["pos"] + columns["neg"]
+    texts: list[str] = []
+    scores: list[float] = []
+    scored = any(fields.get(f"{name}_scores") is not None for name in ("pos", "neg"))
+    for name in ("pos", "neg"):
+        listed = fields.get(name)
+        if not isinstance(listed, list):
+            columns = ", ".join(fields)
+            raise location.error(f"{name} must be a list of texts; columns: {columns}")
+        texts += [_text(location, fields, name, text) for text in listed]
+        values = fields.get(f"{name}_scores")
+        if not scored or (values is None and not listed):
+            continue
+        if not isinstance(values, list):
+            raise location.error(f"{name}_scores must be a list of numbers")
+        if len(values) != len(listed):
+            raise location.error(f"{len(values)} {name}_scores for {len(listed)} texts")
+        scores += [finite_score(location, score) for score in values]
     if not texts:
         raise location.error("pos and neg are empty")
-    scores: list[float] | None = None
-    if any(fields.get(f"{name}_scores") is not None for name in columns):
-        scores = []
-        for name, listed in columns.items():
-            values = fields.get(f"{name}_scores")
-            values = [] if values is None and not listed else values
-            if not isinstance(values, list):
-                raise location.error(f"{name}_scores must be a list of numbers")
-            if len(values) != len(listed):
-                raise location.error(f"{len(values)} {name}_scores for {len(listed)} texts")
-            scores += [finite_score(location, score) for score in values]
-    return TextRow(query, texts, len(columns["pos"]), scores)
-
-
-def _texts(location: Location, fields: Mapping[str, Any], name: str) -> list[str]:
-    values = fields.get(name)
-    if not isinstance(values, list):
-        raise location.error(f"{name} must be a list of texts; columns: {', '.join(fields)}")
-    return [_text(location, fields, name, value) for value in values]
+    return TextRow(query, texts, len(fields["pos"]), scores if scored else None)
 
 
 def _text(location: Location, fields: Mapping[str, Any], name: str, text: Any) -> str:
@@ -144,16 +129,3 @@ def _text(location: Location, fields: Mapping[str, Any], name: str, text: Any) -
     except UnicodeEncodeError as error:
         raise location.error(f"the column {name}: {error.reason}") from None
     return text
-
-
-def _scores(location: Location, fields: Mapping[str, Any], documents: int) -> list[float] | None:
-    """Return a score for each document; with margins, the positive scores 0."""
-    value = next((fields[name] for name in _SCORES if name in fields), None)
-    if value is None:
-        return None
-    values = [finite_score(location, v) for v in (value if isinstance(value, list) else [value])]
-    if values and len(values) == documents - 1:
-        return [0.0, *(-margin for margin in values)]
-    if len(values) != documents:
-        raise location.error(f"{len(values)} scores for {documents} documents")
-    return values

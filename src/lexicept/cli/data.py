@@ -45,8 +45,8 @@ def import_texts(
     """Turn a dataset of texts into a BEIR folder with candidate lists.
 
     Args:
-        source: JSON Lines file, or folder of such files. Columns: query, pos, neg, pos_scores,
-            neg_scores (BGE), or query, positive, negative, score (sentence-transformers).
+        source: JSON Lines file, or folder of such files, with query, pos, neg, pos_scores and
+            neg_scores (BGE).
         out: new BEIR folder, with lists.jsonl in it.
         scored_only: leave out lists without scores (SPLARE).
     """
