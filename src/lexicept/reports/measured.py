@@ -220,7 +220,8 @@ def blocks_of_postings(engine: PostingsEngine, span: slice) -> Iterator[Postings
     document_frequency = engine.df[span]
     for group in neighbours(document_frequency, POSTINGS):
         block = slice(span.start + group.start, span.start + group.stop)
-        dimensions = np.repeat(np.arange(block.start, block.stop), document_frequency[group])
-        documents, weights = engine.postings(block)
+        columns = np.arange(block.start, block.stop)
+        documents, weights, sizes = engine.posting_lists(columns)
+        dimensions = np.repeat(columns, sizes)
         yield PostingsBlock(block, dimensions, documents, weights)
         engine.let_go()
