@@ -130,23 +130,6 @@ def test_the_work_of_another_process_and_foreign_files_stay(tmp_path):
         assert work.growing("lines").lines() == ["one"]
 
 
-@pytest.mark.parametrize("payload", [b"\0" * 90, b"", b"{}", b"[]", b'{"format": "lex'])
-def test_unfinished_work_of_damaged_settings_begins_again(tmp_path, payload):
-    def make() -> None:
-        with Workspace(tmp_path / "file", "mine", {"number": 1}) as work:
-            work.growing("lines").append_lines(["whole"], 1)
-            work.publish(work.folder / "lines")
-
-    with Workspace(tmp_path / "file", "mine", {"number": 2}) as unfinished:
-        unfinished.growing("lines").append_lines(["half"], 1)
-    with pytest.raises(InputError, match=r"number was 2 and is now 1"):  # sound settings are kept
-        cached(tmp_path / "file", make, text)
-    (tmp_path / "file.partial" / "settings.json").write_bytes(payload)
-    with pytest.warns(LexiceptWarning, match=r"settings\.json: damaged, so that its work begins"):
-        assert cached(tmp_path / "file", make, text) == "whole\n"
-    assert not (tmp_path / "file.partial").exists()
-
-
 def test_a_foreign_folder_with_settings_stays(tmp_path):
     foreign = tmp_path / "file.partial" / "settings.json"
     foreign.parent.mkdir()
