@@ -9,13 +9,13 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
-from html.parser import HTMLParser
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lexicept.corpora.budgets import FRONT_MATTER, NESTED_TEXTS, NESTING, check_time, note
+from lexicept.corpora.html import blocks_of
 from lexicept.corpora.json_lines import RESERVED
-from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
+from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks, spelled
 from lexicept.errors import InputError, message_of
 from lexicept.fields.values import MOST_FIELDS
 
@@ -57,6 +57,8 @@ _MYST_ROLE = re.compile(r"\{[\w:-]+\}$")
 _MYST_DIRECTIVE = re.compile(
     r"\{(?!code|literal|math|toctree|include|figure|image|mermaid)[\w:-]+\}"
 )
+_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w-]*)")
+_HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "iframe"})
 _ANCHOR = re.compile(r"\{[^{}#]*#([\w:.-]++)[^{}]*\}$")
 
 
@@ -104,27 +106,27 @@ def _shown(tokens: Sequence[Token], depth: int) -> Iterator[tuple[str, Block]]:
                 yield "" if at_start else "\n", "\t".join(cells)
                 cells, at_start = [], False
             case "inline":
-                spelled = _inline_text(token.children or ())
-                if token.level > 1 and (mark := _MARK.match(spelled)):
-                    spelled = spelled[mark.end() :]
+                text = _inline_text(token.children or ())
+                if token.level > 1 and (mark := _MARK.match(text)):
+                    text = text[mark.end() :]
                 # A heading inside a quotation or a list heads no section.
                 if before.type == "heading_open" and before.level == 0:
-                    words = " ".join(spelled.split())
+                    words = " ".join(text.split())
                     anchor = _ANCHOR.search(token.content)
                     level = int(before.tag[1:])
                     yield "", Heading(level, words, anchor[1] if anchor else anchor_of(words))
                 else:
-                    yield "\n" if before.hidden and not at_start else "", spelled
+                    yield "\n" if before.hidden and not at_start else "", text
                     at_start = False
             case "fence" if _MYST_DIRECTIVE.match(token.info):
                 title = token.info.partition("}")[2]
                 for block in markdown_blocks(f"{title}\n\n{token.content}", depth + 1):
-                    yield "", block.text if isinstance(block, Heading) else block
+                    yield "", spelled(block)
             case "fence" | "code_block":
                 yield "", token.content
             case "html_block":
-                for block in _Tags.of(token.content).blocks:
-                    yield "", block.text if isinstance(block, Heading) and token.level else block
+                for block in blocks_of(_SHORTCODE.sub("", token.content)):
+                    yield "", spelled(block) if token.level else block
 
 
 def label_of(text: str) -> str:
@@ -138,10 +140,12 @@ def _inline_text(tokens: Sequence[Token]) -> str:
     for token in tokens:
         match token.type:
             case "html_inline":
-                tag = _Tags.of(token.content)
-                hidden = tag.hidden if tag.tags else hidden
-                texts += (block for block in tag.blocks if isinstance(block, str))
-                texts += "\n" if "br" in tag.tags else ""
+                match = _TAG.match(token.content)
+                name = match["name"].lower() if match else ""
+                if match and name in _HIDDEN:
+                    hidden = not match["end"] and not token.content.endswith("/>")
+                texts += map(spelled, blocks_of(token.content)) if name == "img" else ()
+                texts += "\n" if name == "br" else ""
             case _ if hidden:
                 continue
             case "code_inline" if role := _MYST_ROLE.search(texts[-1]):
@@ -160,74 +164,6 @@ def _inline_text(tokens: Sequence[Token]) -> str:
         text = _DROPPED_TARGET.sub(r"\1", text).replace("\x01", "")
     text = _ICON.sub("", _WIKI_LINK.sub(r"\1", text)) if "[[" in text or ":" in text else text
     return text.strip()
-
-
-class _Tags(HTMLParser):
-    """The shown text of a piece of HTML: headings and blocks."""
-
-    INLINE = frozenset({
-        "a", "abbr", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font",
-        "i", "img", "input", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span",
-        "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr",
-    })  # fmt: skip
-    HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "iframe"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.hidden = False
-        self.blocks: list[Block] = []
-        self._texts: list[str] = []
-
-    @classmethod
-    def of(cls, html: str) -> _Tags:
-        """Parse a piece."""
-        parser = cls()
-        parser.feed(html)
-        parser.close()
-        return parser
-
-    def close(self) -> None:
-        """Read what is left, and end the last block."""
-        super().close()
-        self._end()
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.hidden = self.hidden or tag in self.HIDDEN
-        if tag not in self.INLINE:
-            self._end()
-        if tag == "img":
-            self._texts.append(dict(attributes).get("alt") or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.tags.append(tag)
-        self.hidden = self.hidden and tag not in self.HIDDEN
-        if re.fullmatch("h[1-6]", tag):
-            words = " ".join("".join(self._texts).split())
-            self.blocks += [Heading(int(tag[1]), words, anchor_of(words))] if words else []
-            self._texts = []
-        elif tag not in self.INLINE:
-            self._end()
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        hidden = self.hidden
-        self.handle_starttag(tag, attributes)
-        self.hidden = hidden
-
-    def handle_data(self, data: str) -> None:
-        if not self.hidden:
-            self._texts.append(data)
-
-    def updatepos(self, start: int, end: int) -> int:
-        """Check the time at each tag and text; the base class counts lines here."""
-        check_time()
-        return end
-
-    def _end(self) -> None:
-        text = _SHORTCODE.sub("", "".join(self._texts))
-        self.blocks += [" ".join(text.split())] if text.strip() else []
-        self._texts = []
 
 
 @cache
@@ -344,11 +280,6 @@ def _container(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         state.lineMax, state.blkIndent, state.level = outside
     state.line = next_line
     return True
-
-
-def anchor_of(heading: str) -> str:
-    """Return GitHub's anchor of a heading: the words in lower case, joined by hyphens."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def _flat(fields: dict[Any, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

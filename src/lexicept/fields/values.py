@@ -221,15 +221,11 @@ def family(value: Value) -> str:
 
 def conflict(field_type: FieldType, value: Value) -> str | None:
     """Return the reason why a value does not fit a field's type; None for a fitting value."""
-    value_family = family(value)
-    if field_type.name == "number" or value_family == "number":
-        if (field_type.name == "number") == (value_family == "number"):
-            return None
+    if (field_type.name == "number") != (family(value) == "number"):
         return f"is a {field_type.name}, but here {value!r:.80}"
-    texts = value if isinstance(value, list) else [value]
+    texts = (value if isinstance(value, list) else [value]) if field_type.name == "date" else []
     wrong = next((text for text in texts if parse_date(str(text)) is None), None)
-    refused = field_type.name == "date" and wrong is not None
-    return f"is a date, but here {wrong!r:.80}" if refused else None
+    return None if wrong is None else f"is a date, but here {wrong!r:.80}"
 
 
 class FieldChecker:
@@ -259,10 +255,9 @@ class FieldChecker:
             if (reason := reason or self._conflict(name, value)) is None:
                 checked[name] = value
                 self._names.add(name)
-            elif self._lenient and name not in self._names:
-                self._beyond = self._beyond or name  # one name stands for all beyond the limit
-                self._leave_out(document_id, self._beyond, reason)
             elif self._lenient:
+                if name not in self._names:
+                    self._beyond = name = self._beyond or name  # one name stands for all of these
                 self._leave_out(document_id, name, reason)
             else:
                 raise ValueError(f"document {document_id!r}: the field {name!r} {reason}")
