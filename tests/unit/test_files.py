@@ -160,13 +160,13 @@ def test_a_text_between_rules_is_kept(tmp_path):
             '!!! warning "Look *out*"\n    In **it**\n\n        code\n\nout',
             ["Look out", "In it", "code", "out"],
         ),
-        ('=== "Tab"\n    one\n\n??? tip\n    two', ["Tab", "one", "two"]),
+        ('=== "Tab"\n    one\n\n??? tip\n    two', ["Tab", "one", "Tip", "two"]),
         (
-            "::: tip My title\nin\n:::\n\n::: a.b\n    options: 1\n\n:::note[T]\nx\n:::",
-            ["My title", "in", "T", "x"],
+            "::: tip My title\nin [r]\n:::\n\n::: a.b\n    o: 1\n\n:::note[T]\n# B\n:::\n\n[r]: c",
+            ["My title", "in r", "T", Heading(1, "B", "b")],
         ),
         (
-            "```{note} Care\nSome *text* {ref}`label <goal>` {f}`x`\n```",
+            "```{note} Care\n:class: x\nSome *text* {ref}`label <goal>` {f}`x`\n```",
             ["Care", "Some text label x"],
         ),
         ("[[Page|label]] [[Other]] :material-check: 10:30:20", ["label Other  10:30:20"]),
