@@ -19,7 +19,7 @@ from lexicept.storage.files import (
     write_json,
 )
 from lexicept.storage.locks import lock
-from lexicept.storage.workspace import Units, Workspace, new_folder
+from lexicept.storage.workspace import Workspace, new_folder
 
 SETTINGS: dict[str, Any] = {"k": 8, "model": {"layers": [1, 2], "name": "a"}}
 
@@ -434,18 +434,6 @@ def test_units_are_whole_or_absent(tmp_path):
         units = work.units("shards")
         assert [units.facts(str(n)) for n in range(3)] == [None, None, {"next": 3}]
         assert names(units.folder) == ["0.b", "1.a", "1.b", "2.a", "2.b"]
-
-
-@pytest.mark.parametrize("line", [b'{"unit": "a", "fil', b"[]", b"null", b'{"unit": "b"}', b"\xff"])
-def test_a_damaged_line_of_units_is_passed_over(tmp_path, line):
-    (tmp_path / "units").mkdir()
-    (tmp_path / "units" / "file").touch()
-    Units(tmp_path / "units").finish("a", [tmp_path / "units" / "file"])
-    with (tmp_path / "units.jsonl").open("ab") as file:
-        file.write(b"\n" + line)
-    Units(tmp_path / "units").finish("c", [])
-    read = Units(tmp_path / "units")
-    assert [read.facts(unit) for unit in "abc"] == [{}, None, {}]
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptError, LexiceptWarning
 from lexicept.storage.files import read_json, remove, write_json
 from lexicept.storage.manifest import check_files, describe, describe_files
-from lexicept.storage.workspace import SETTINGS, Workspace
 
 T = TypeVar("T")
 
@@ -25,7 +23,6 @@ def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) ->
     """
     record = path.with_name(f"{path.name}.checksums.json")
     if path.exists():
-        _remove_unfinished(path)
         try:
             if record.exists():
                 check_recorded(path.parent, record)
@@ -46,16 +43,6 @@ def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) ->
     value = read(path)
     _describe(path, record)
     return value
-
-
-def _remove_unfinished(out: Path) -> None:
-    """Remove the workspace that an interrupted ``publish`` left beside the result, unless another
-    process works there or the folder is not of lexicept."""
-    settings = out.with_name(f"{out.name}.partial") / SETTINGS
-    if settings.parent.exists():
-        with suppress(InputError, IndexFormatError):
-            task = read_json(settings).get("task", "") if settings.exists() else ""
-            Workspace(out, task, restart=True, overwrite=True).discard()
 
 
 def check_recorded(root: Path, record: Path) -> None:
