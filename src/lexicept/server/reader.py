@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
@@ -23,8 +23,8 @@ from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.kernels.compiled import call_kernels
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.server.excerpts import SummaryCache
-from lexicept.server.metrics import Metrics
+from lexicept.server.excerpts import card
+from lexicept.server.metrics import BATCHES, CACHE
 
 T = TypeVar("T")
 
@@ -46,6 +46,9 @@ MOST_WAITING = 256
 QUERY_CACHE_MB = 32
 """Memory for queries that the model encoded, in MB: some 14,000 short ones."""
 
+CACHED_CARDS = 8_192
+"""Summaries of documents in memory: about 5 MB."""
+
 logger = logging.getLogger("uvicorn.error")
 
 
@@ -55,10 +58,11 @@ class BusyError(Exception):
 
 @dataclass(frozen=True)
 class Generation:
-    """An opened index with cached summaries."""
+    """An opened index."""
 
     index: IndexReader
-    cards: SummaryCache
+    card: Callable[[int], str]
+    """``excerpts.card`` of the index, cached."""
 
 
 class State(NamedTuple):
@@ -107,19 +111,13 @@ class Reader:
 
     Args:
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
-        metrics: counts cache hits and misses, and queries encoded together.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        query_cache: int = QUERY_CACHE_MB * 2**20,
-        metrics: Metrics | None = None,
+        self, path: str | os.PathLike[str], *, query_cache: int = QUERY_CACHE_MB * 2**20
     ) -> None:
         self.path = Path(path)
         self._query_cache = query_cache
-        self._metrics = metrics or Metrics()
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
         self.served = self._open()
@@ -138,7 +136,7 @@ class Reader:
         index = IndexReader.open(self.path)
         if self._query_cache:
             index.vectorizers.cache = QueryCache(self._query_cache)
-        return Generation(index, SummaryCache(index))
+        return Generation(index, lru_cache(CACHED_CARDS)(partial(card, index)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -200,7 +198,7 @@ class Reader:
         if cache is None:
             return False
         cached = cache.get(request.query.text) is not None
-        self._metrics.cache.labels("hit" if cached else "miss").inc()
+        CACHE.labels("hit" if cached else "miss").inc()
         return cached
 
     @contextmanager
@@ -220,7 +218,7 @@ class Reader:
             batch, self._queue = queue[:BATCH], queue[BATCH:]
             if not batch:
                 return
-            self._metrics.batches.observe(len(batch))
+            BATCHES.observe(len(batch))
             requests = [queued.request for queued in batch]
             answers: Sequence[list[Hit] | Exception]
             try:
