@@ -4,8 +4,10 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 import schemathesis
 import scipy.sparse as sp
+import uvicorn
 from fastapi.testclient import TestClient
 from hypothesis import Phase, given, settings
 from schemathesis.generation import GenerationMode
@@ -623,6 +626,17 @@ def test_an_update_is_served(tmp_path, monkeypatch):
         updates.delete(path, ["new"])
         assert generation_becomes("generation-000003")
         assert get(client, "/search", query="zebra")["results"] == []
+
+
+def test_a_signal_to_a_server_that_is_starting_ends_it(words, monkeypatch):
+    def warm(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait()
+
+    monkeypatch.setattr(reader, "warm", warm)
+    server = uvicorn.Server(uvicorn.Config(create_app(words), port=0, log_config=None, ws="none"))
+    with pytest.raises(KeyboardInterrupt):  # uvicorn raises the signal again at its end
+        server.run()
 
 
 def test_workers_need_their_settings(monkeypatch):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from types import FrameType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
@@ -142,7 +145,7 @@ class Reader:
     async def running(self) -> AsyncIterator[None]:
         """Load the models, then follow updates until the block ends. Searches in the queue at
         the end are answered."""
-        await in_thread(self._thread, partial(warm, self.served.index))
+        await until_signal(partial(warm, self.served.index))
         following = asyncio.create_task(self._follow())
         try:
             yield
@@ -298,6 +301,40 @@ class Reader:
 async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     """Call a function in a thread."""
     return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+
+async def until_signal(work: Callable[[], None]) -> None:
+    """Call a function, and return before its end at a signal to stop: uvicorn stops only once it
+    has started."""
+    returned: Future[None] = Future()
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    handlers: dict[int, Any] = {}
+
+    def run() -> None:
+        try:
+            work()
+            returned.set_result(None)
+        except BaseException as error:
+            returned.set_exception(error)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        handlers[number](number, frame)
+        loop.call_soon_threadsafe(stopped.set)
+
+    if threading.current_thread() is threading.main_thread():
+        handlers |= {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    # The end of the process does not wait for a daemon.
+    threading.Thread(target=run, daemon=True).start()
+    end: asyncio.Future[Any] = asyncio.wrap_future(returned)
+    signalled: asyncio.Future[Any] = asyncio.ensure_future(stopped.wait())
+    try:
+        await asyncio.wait([end, signalled], return_when=asyncio.FIRST_COMPLETED)
+        if end.done():
+            end.result()
+    finally:
+        signalled.cancel()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def truncated(index: IndexReader) -> str | None:
