@@ -63,7 +63,7 @@ def run(
 def _row(engine, queries, plain, columns, text, top_k, rounds):  # type: ignore[no-untyped-def]
     """Return a row of the table, once results are checked against those of no filter."""
     once = median(
-        seconds(lambda: Mask(matching(parse(text), columns)).segments(SEGMENT))
+        seconds(lambda: Mask(matching(parse(text), columns)).by_segment(SEGMENT))
         for _ in range(rounds)
     )
     mask = Mask(matching(parse(text), columns))

@@ -59,10 +59,9 @@ def masks(size):
     return st.lists(st.booleans(), min_size=size, max_size=size).map(Mask)
 
 
-@given(collections(), st.integers(1, 15), st.integers(1, 15), st.sampled_from([1, 16]), st.data())
-def test_all_is_the_dense_product(pair, top_k, segment, few, data):
-    """Weights with exact products, so that equal scores are really equal; segments of any size, and
-    allowed documents that count as few if there are any."""
+@given(collections(), st.integers(1, 15), st.integers(1, 15), st.data())
+def test_all_is_the_dense_product(pair, top_k, segment, data):
+    """Weights with exact products, so that equal scores are really equal; segments of any size."""
     queries, documents = pair
     offsets = data.draw(quarters(documents.shape[0]))
     factors = data.draw(quarters(queries.shape[0]))
@@ -70,7 +69,6 @@ def test_all_is_the_dense_product(pair, top_k, segment, few, data):
     dense, dimensions = documents.toarray(), np.arange(documents.shape[1])
     with pytest.MonkeyPatch.context() as patch:
         cut_into(patch, segment)
-        patch.setattr("lexicept.engines.mask.FEW", few)
         engine = ExactEngine.build(documents, offsets)
         hits = engine.search(queries, top_k, factors, mask=mask)
         assert as_lists(hits) == dense_search(queries, documents, offsets, factors, top_k, mask)
@@ -141,7 +139,6 @@ def test_postings_by_hand():
     assert arrays["lengths"].tolist() == [[3, 0, 2]]
     assert arrays["widths"].tolist() == [[0, 4, 4]]
     assert arrays["gaps"].tolist() == [0x30, *[0] * MARGIN]
-    assert arrays["marks"].tolist() == [0]
     assert arrays["df"].tolist() == [3, 0, 2]
     assert arrays["table"].tolist() == [1, 0, 1, 3]  # three of four documents
     assert arrays["weights"].tolist() == [2, 2]
@@ -260,7 +257,6 @@ def test_postings_come_block_by_block_and_in_groups_of_dimensions(pair, together
     ("array_name", "values"),
     [
         ("gaps", [0x30]),
-        ("marks", [0, 0]),
         ("widths", [[0, 4, 9]]),
         ("widths", [[0, 3, 4]]),
         ("widths", [[0, 15, 4]]),
@@ -313,13 +309,6 @@ def test_weights_that_are_not_finite_are_one_error(spent, bad, allowed, array_na
     for top_k in (1, 100):
         with pytest.raises(InputError, match="a score is not a finite number"):
             ExactEngine(**damaged).search(sp.csr_array([[1.0, 1.0]]), top_k, mask=mask)
-
-
-def test_marks_that_are_not_the_documents_are_refused():
-    arrays = sound()
-    arrays["marks"] = np.array([1], np.uint16)
-    with pytest.raises(IndexFormatError, match="marks are not the documents'"):
-        ExactEngine(**arrays).matrix()
 
 
 @st.composite

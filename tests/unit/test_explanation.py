@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-import lexicept
 from lexicept.cli.display import explanation_view, results_table
 from lexicept.corpora import Document
 from lexicept.encoding.words import WordVectorizer
-from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import (
     Contribution,
     Sources,
@@ -287,22 +285,6 @@ def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeyp
         assert encoded == [1, 1]
         assert alone == hit.explanation
         assert alone.score == pytest.approx(hit.score, rel=1e-6)
-
-
-def test_an_explanation_that_is_not_the_score_is_a_damaged_index(tmp_path):
-    documents = [f"owl {'cat' if i % 2 else 'dog ' * 3}" for i in range(200)]
-    path = tmp_path / "index"
-    index = lexicept.build(documents, path, vocabulary="words")
-    scores = [hit.score for hit in index.search("owl dog", 3, explain=True)]
-    (marks,) = path.rglob("marks.npy")
-    np.save(marks, np.full_like(np.load(marks), 5))
-    damaged = lexicept.open(path)
-    assert [hit.score for hit in damaged.search("owl dog", 3)] == scores
-    message = r"damaged postings: the score of '\d+' is 0\.0\d+, not 0\.\d+"
-    with pytest.raises(IndexFormatError, match=message):
-        damaged.search("owl dog", 200, explain=True)
-    with pytest.raises(IndexFormatError, match=message):
-        damaged.explain("owl dog", "7")
 
 
 @given(st.text("a<>&\"' \n", max_size=50), SPANS)

@@ -1,13 +1,11 @@
 """Packed posting lists: kernels, references and the original lists."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.kernels.posting_lists import (
     MARGIN,
-    STEP,
     Postings,
     add_list,
     fitting_widths,
@@ -17,8 +15,6 @@ from lexicept.kernels.posting_lists import (
     pack_reference,
     unpack_lists,
     unpack_reference,
-    weight_of,
-    weight_reference,
 )
 
 COUNT = 2**16
@@ -26,7 +22,7 @@ COUNT = 2**16
 
 @st.composite
 def collections_of_lists(draw):
-    """Documents, weights, lengths and widths of lists, and the entries before them."""
+    """Documents, weights, lengths and widths of lists."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     spread = draw(st.sampled_from([300, 5_000, COUNT]))
     sizes = draw(st.lists(st.sampled_from([0, 1, 2, 5, 63, 64, 65, 250]), max_size=8))
@@ -35,7 +31,7 @@ def collections_of_lists(draw):
     documents = np.concatenate([np.empty(0), *lists]).astype(np.int32)
     weights = random.integers(1, 256, documents.size).astype(np.uint8)
     widths = np.array(draw(st.lists(st.integers(4, 14), min_size=8, max_size=8)), np.uint8)
-    return documents, weights, postings, widths[: postings.size], draw(st.integers(0, 200))
+    return documents, weights, postings, widths[: postings.size]
 
 
 def lists_of(packed, widths):
@@ -50,7 +46,6 @@ def lists_of(packed, widths):
         gap_starts=positions[None],
         gaps=gaps,
         weights=packed.weights,
-        marks=packed.marks,
         table=packed.weights[:0],
         scales=np.empty(0, np.float32),
         offsets=np.empty(0, np.float32),
@@ -61,11 +56,10 @@ def test_by_hand():
     """A gap of 40 in 4 bits: fillers of 15 and 15, and 10."""
     documents, weights = np.array([2, 42, 5], np.int32), np.array([7, 8, 9], np.float32)
     postings, widths = np.array([2, 0, 1]), np.array([4, 4, 5], np.uint8)
-    packed = pack_reference(documents, weights, postings, widths, STEP - 1)
+    packed = pack_reference(documents, weights, postings, widths)
     assert packed.gaps.tolist() == [0xF2, 0xAF, 5]
     assert packed.weights.tolist() == [7, 0, 0, 8, 9]
     assert packed.lengths.tolist() == [4, 0, 1]
-    assert packed.marks.tolist() == [2]
 
 
 def test_widths_leave_few_fillers():
@@ -75,7 +69,7 @@ def test_widths_leave_few_fillers():
 
 @given(collections_of_lists())
 def test_kernels_and_references_are_twins(case):
-    documents, weights, _, widths, first = case
+    documents, weights, _, widths = case
     packed = pack_reference(*case)
     for array, reference in zip(pack_lists(*case), packed, strict=True):
         assert (array.dtype, array.tolist()) == (reference.dtype, reference.tolist())
@@ -84,36 +78,20 @@ def test_kernels_and_references_are_twins(case):
     assert unpack_lists(gaps, packed.lengths, widths).tolist() == records.tolist()
     assert records[packed.weights > 0].tolist() == documents.tolist()
     assert packed.weights[packed.weights > 0].tolist() == weights.tolist()
-    assert packed.marks.size == len(range(-first % STEP, packed.weights.size, STEP))
 
 
-@given(collections_of_lists(), st.data())
-def test_a_list_is_added_and_looked_up_as_it_was_before_it_was_packed(case, data):
-    documents, weights, postings, widths, _ = case
-    packed = pack_reference(documents, weights, postings, widths, 0)
+@given(collections_of_lists())
+def test_a_list_is_added_as_it_was_before_it_was_packed(case):
+    documents, weights, postings, widths = case
+    packed = pack_reference(*case)
     lists = lists_of(packed, widths)
     ends = np.cumsum(postings)
     for dimension, end in enumerate(ends.tolist()):
-        own = slice(end - int(postings[dimension]), end)
+        of_list = slice(end - int(postings[dimension]), end)
         expected = np.zeros(COUNT, np.float32)
-        expected[documents[own]] = np.float32(0.5) * weights[own]
+        expected[documents[of_list]] = np.float32(0.5) * weights[of_list]
         scores = np.zeros(COUNT, np.float32)
         add_list(lists, 0, dimension, np.float32(0.5), scores, COUNT)
         assert (scores == expected).all()
         numbers, entry_weights = list_reference(lists, 0, dimension)
-        assert numbers[entry_weights > 0].tolist() == documents[own].tolist()
-        near = documents[own][:3].tolist() + data.draw(st.lists(st.integers(0, COUNT - 1)))
-        for document in [0, COUNT - 1, *near, *documents[own][-2:].tolist()]:
-            weight = 2 * expected[document]
-            assert weight_reference(lists, 0, dimension, document) == weight
-            assert weight_of(lists, 0, dimension, document, COUNT) == weight
-
-
-@pytest.mark.parametrize("lookup", [weight_of, lambda *a: weight_reference(*a[:-1])])
-def test_rows_of_the_table_are_looked_up(lookup):
-    lists = lists_of(pack_reference(*[np.empty(0, np.int32)] * 4, 0), np.empty(0, np.uint8))
-    row = lists._replace(
-        lengths=np.array([[3]], np.uint16), widths=np.array([[0]], np.uint8),
-        starts=np.array([[1]]), gap_starts=np.array([[0]]), table=np.array([9, 1, 0, 2], np.uint8),
-    )  # fmt: skip
-    assert [lookup(row, 0, 0, document, 3) for document in range(3)] == [1, 0, 2]
+        assert numbers[entry_weights > 0].tolist() == documents[of_list].tolist()

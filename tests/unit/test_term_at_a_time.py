@@ -24,7 +24,7 @@ KERNELS = pytest.mark.parametrize(
 )
 
 
-def ranked(kernel, gaps=(1, 0), factor=1.0, top_k=5, allowed=(), few=(), segments=(0, 3)):
+def ranked(kernel, gaps=(1, 0), factor=1.0, top_k=5, allowed=(), segments=(0, 3)):
     """Five documents: dimension 0 has weights 1, 2, 0, 0, 4 and dimension 1 has 0, 1, 3, 0, 0.
 
     What two documents of a segment have is a row of the table, and so is the one of the last
@@ -37,7 +37,6 @@ def ranked(kernel, gaps=(1, 0), factor=1.0, top_k=5, allowed=(), few=(), segment
         gap_starts=np.array([[0, 0], [0, 3], [0, 0]], np.int64),
         gaps=np.array([gaps[0], 0, 0, gaps[1], *[0] * MARGIN], np.uint8),
         weights=np.array([1, 3], np.float32),
-        marks=np.array([0], np.uint16),
         table=np.array([1, 2, 4], np.float32),
         scales=np.array([0.5, 2], np.float32),
         offsets=np.array([0, 1, 0, 3, 0], np.float32),
@@ -45,8 +44,6 @@ def ranked(kernel, gaps=(1, 0), factor=1.0, top_k=5, allowed=(), few=(), segment
     mask = AllowedDocuments(
         np.array(allowed, bool),
         np.array([sum(allowed[first : first + 2]) for first in (0, 2, 4)], np.int64),
-        np.array([document for numbers in few for document in numbers], np.uint16),
-        np.cumsum([0, *map(len, few)]),
     )
     query = WeightedQuery(np.array([0, 1], np.int64), np.array([1, 1], np.float32), factor)
     documents, scores = np.empty(top_k, np.int64), np.empty(top_k, np.float32)
@@ -89,17 +86,14 @@ def test_a_damaged_document_number_changes_no_other_score(kernel):
 
 @KERNELS
 @pytest.mark.parametrize(
-    ("allowed", "few", "documents"),
+    ("allowed", "documents"),
     [
-        ([1, 1, 1, 1, 1], ([], [], []), [2, 1, 3, 4, 0]),
-        ([1, 0, 0, 1, 1], ([], [], []), [3, 4, 0]),
-        ([1, 0, 0, 1, 1], ([0], [1], [0]), [3, 4, 0]),
-        ([0, 1, 0, 0, 0], ([1], [], []), [1]),
-        ([0, 0, 1, 0, 1], ([], [0], []), [2, 4]),
-        ([0, 0, 0, 0, 0], ([], [], []), []),
+        ([1, 1, 1, 1, 1], [2, 1, 3, 4, 0]),
+        ([1, 0, 0, 1, 1], [3, 4, 0]),
+        ([0, 1, 0, 0, 0], [1]),
+        ([0, 0, 1, 0, 1], [2, 4]),
+        ([0, 0, 0, 0, 0], []),
     ],
 )
-def test_allowed_documents_have_the_scores_that_they_have_among_all(
-    kernel, allowed, few, documents
-):
-    assert_scored_as_among_all(ranked(kernel, allowed=allowed, few=few), documents)
+def test_allowed_documents_have_the_scores_that_they_have_among_all(kernel, allowed, documents):
+    assert_scored_as_among_all(ranked(kernel, allowed=allowed), documents)

@@ -32,21 +32,16 @@ from lexicept.kernels.compiled import num_processors
 from lexicept.kernels.posting_lists import (
     MARGIN,
     SEGMENT,
-    STEP,
     WIDTHS,
     Postings,
-    marks_of,
     num_bytes,
     unpack,
-    weight_reference,
 )
 from lexicept.kernels.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, score_all, search
 from lexicept.storage.arrays import let_go, load_array
 from lexicept.vectors import Floats, Integers, largest_weights
 
 DAMAGED = "damaged postings: they name a document that is not there"
-
-DAMAGED_MARKS = "damaged postings: their marks are not the documents'"
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,6 @@ class ExactEngine(PostingsEngine):
     widths: Integers
     gaps: Integers
     weights: Floats
-    marks: Integers
     table: Floats
     df: Integers
     scales: Floats
@@ -105,7 +99,6 @@ class ExactEngine(PostingsEngine):
                 widths=load_array(folder / "widths.npy", np.uint8, ndim=2),
                 gaps=load_array(folder / "gaps.npy", np.uint8),
                 weights=weights,
-                marks=load_array(folder / "marks.npy", np.uint16),
                 table=load_array(folder / "table.npy", weights.dtype),
                 df=load_array(folder / "df.npy", np.int64),
                 scales=scales,
@@ -128,7 +121,6 @@ class ExactEngine(PostingsEngine):
             and bool((self.widths <= WIDTHS[1]).all())
             and self.weights.size == int(self._entries.sum())
             and self.gaps.size == int(num_bytes(self._entries, self.widths).sum()) + MARGIN
-            and self.marks.size == -(-self.weights.size // STEP)
             and self.table.size == int(self._tabled.sum(axis=1) @ self._counts)
         )
         if not sound:
@@ -171,7 +163,6 @@ class ExactEngine(PostingsEngine):
             gap_starts=np.asfortranarray(gap_starts),
             gaps=np.asarray(self.gaps),
             weights=np.asarray(self.weights),
-            marks=np.asarray(self.marks),
             table=np.asarray(self.table),
             scales=np.asarray(self.scales),
             offsets=np.asarray(self.offsets),
@@ -277,10 +268,6 @@ class ExactEngine(PostingsEngine):
         listed_documents = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
         if listed_documents.size and int(listed_documents.max()) >= count:
             raise IndexFormatError(DAMAGED)
-        # Lookups rely on marks: other marks would be other weights.
-        marks = marks_of(listed_documents, starts[listed] - offset, offset)
-        if (marks != self.marks[-(-offset // STEP) :][: marks.size]).any():
-            raise IndexFormatError(DAMAGED_MARKS)
         entry_weights = self.weights[offset : offset + listed_documents.size]
         postings = entry_weights != 0  # fillers have weight 0
         posting_dimensions = [np.repeat(listed, lengths)[postings]]
@@ -331,8 +318,11 @@ class ExactEngine(PostingsEngine):
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         weights = np.zeros(len(dimensions))
         segment, position = divmod(document, SEGMENT)
-        for i, dimension in enumerate(dimensions):
-            weight = weight_reference(self.lists, segment, int(dimension), position)
+        count = int(self._counts[segment])
+        for i, dimension in enumerate(dimensions.tolist()):
+            documents, of_list = self._list(segment, dimension, count)
+            # A filler of the document has weight 0.
+            weight = float(of_list[documents == position].sum())
             weights[i] = weight * self.scales[dimension]
         if not np.isfinite(weights).all():
             raise IndexFormatError("damaged postings: weights that are not finite")

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.kernels.posting_lists import MARGIN, SEGMENT, fitting_widths, marks_of, pack, unpack
+from lexicept.kernels.posting_lists import MARGIN, SEGMENT, fitting_widths, pack
 from lexicept.segments import neighbours
 from lexicept.storage.arrays import ArrayWriter, save_array
 from lexicept.vectors import Floats, Integers, neighbouring_rows
@@ -31,23 +31,11 @@ class Inverted(NamedTuple):
     widths: Integers
     gaps: Integers
     weights: Floats
-    marks: Integers
     table: Floats
     df: Integers
     """Document frequency of each dimension [V]."""
     maxima: Floats
     """Largest weight of each dimension, like the weights [V]."""
-
-    def after(self, entries_before: int) -> Inverted:
-        """Return the same with the marks after so many entries of other segments; ``self`` was
-        inverted as the first segment."""
-        listed = self.widths > 0
-        lengths = self.lengths[listed].astype(np.int64)
-        gaps = np.concatenate([self.gaps, np.zeros(MARGIN, np.uint8)])
-        documents = unpack(gaps, lengths, self.widths[listed])
-        return self._replace(
-            marks=marks_of(documents, np.cumsum(lengths) - lengths, entries_before)
-        )
 
 
 class ByDimension(NamedTuple):
@@ -78,15 +66,12 @@ def inverted_in_groups(
     count: int,
     scales: Floats,
     kind: np.dtype[Any],
-    entries_before: int,
 ) -> Iterator[tuple[slice, Inverted]]:
     """Invert a segment, some neighbouring dimensions at a time; see ``inverted``."""
     df = np.sum([np.diff(block.starts) for block in blocks], axis=0)
     for dimensions in neighbours(df, TOGETHER):
         columns = _joined(blocks, dimensions, count)
-        group = inverted(columns, scales[dimensions], kind, entries_before)
-        entries_before += group.weights.size
-        yield dimensions, group
+        yield dimensions, inverted(columns, scales[dimensions], kind)
 
 
 def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.csc_array:
@@ -113,12 +98,9 @@ def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.
     return sp.csc_array((weights, documents, indptr), shape=(count, indptr.size - 1))
 
 
-def inverted(
-    segment: sp.csc_array, scales: Floats, kind: np.dtype[Any], entries_before: int
-) -> Inverted:
+def inverted(segment: sp.csc_array, scales: Floats, kind: np.dtype[Any]) -> Inverted:
     """Invert documents of a segment, CSC f32 [n, V] without zeros: all or some neighbouring
-    dimensions, to weights of type ``kind``, f32 or u8, with scales [V]. ``entries_before`` are
-    entries in earlier segments, and in this segment's earlier dimensions."""
+    dimensions, to weights of type ``kind``, f32 or u8, with scales [V]."""
     df, count = np.diff(segment.indptr), segment.shape[0]
     weights = segment.data
     if kind == np.uint8:
@@ -141,13 +123,10 @@ def inverted(
         weights[listed],
         df[~tabled].astype(np.int64),
         widths[~tabled],
-        entries_before,
     )
     lengths = np.minimum(df, 2**16 - 1).astype(np.uint16)
     lengths[~tabled] = lists.lengths
-    return Inverted(
-        lengths, widths, lists.gaps, lists.weights, lists.marks, table.ravel(), df, maxima
-    )
+    return Inverted(lengths, widths, lists.gaps, lists.weights, table.ravel(), df, maxima)
 
 
 def check_weight_bits(weight_bits: int) -> None:
@@ -172,7 +151,6 @@ class PostingsWriter:
         self.folder = folder
         self.num_documents = 0
         self._waiting: list[ByDimension] = []
-        self._entries = 0
         self._df = np.zeros(largest.size, np.int64)
         self._maxima = np.zeros(largest.size, self.kind)
         self._lengths: list[Integers] = []
@@ -180,7 +158,6 @@ class PostingsWriter:
         self._kinds = {
             "gaps": np.dtype(np.uint8),
             "weights": self.kind,
-            "marks": np.dtype(np.uint16),
             "table": self.kind,
         }
         # Arrays grow group by group: lists of arrays, or files.
@@ -220,7 +197,7 @@ class PostingsWriter:
         """
         first_document = self.num_documents
         self.num_documents += count
-        self._write((dimensions, group.after(self._entries)) for dimensions, group in groups)
+        self._write(groups)
         return first_document
 
     @property
@@ -257,7 +234,7 @@ class PostingsWriter:
     def _invert(self, count: int) -> None:
         """Write the segment of all ``count`` waiting documents."""
         blocks, self._waiting = self._waiting, []
-        self._write(inverted_in_groups(blocks, count, self.scales, self.kind, self._entries))
+        self._write(inverted_in_groups(blocks, count, self.scales, self.kind))
 
     def _write(self, groups: Iterable[tuple[slice, Inverted]]) -> None:
         """Write a segment."""
@@ -269,6 +246,5 @@ class PostingsWriter:
             self._maxima[dimensions] = np.maximum(self._maxima[dimensions], group.maxima)
             for name, array in self._arrays.items():
                 array.append(getattr(group, name))
-            self._entries += group.weights.size
         self._lengths.append(lengths)
         self._widths.append(widths)

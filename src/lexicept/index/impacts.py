@@ -184,7 +184,7 @@ class Weigher:
             ByDimension.of(block.weights, start)
             for block, start in zip(weighed, starts[:-1], strict=True)
         ]
-        groups = inverted_in_groups(blocks, starts[-1], scales, kind, 0)
+        groups = inverted_in_groups(blocks, starts[-1], scales, kind)
         lost = sum(block.lost for block in weighed)
         return InvertedShards(
             list(groups), np.concatenate([block.scales for block in weighed]), lost

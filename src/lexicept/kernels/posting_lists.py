@@ -13,13 +13,11 @@ The layout, for a segment of 8 documents (real segments have 65,536) and three d
                    ^ starts  ^ starts
     table                                          | w w w 0 w w 0 w |   one for each document
                                                    ^ starts
-    marks          the document before every 64th gap, counted over all lists
 
 An *entry* of a list is a gap, the difference from the document before (the first gap: from 0), and
 a weight. All gaps of a list have the same few bits. If a gap needs more, *fillers* precede the
 entry: the largest gap that the bits hold, with a weight of 0, which changes no score. Lists follow
-each other dimension by dimension, segment by segment; each begins with a byte. Marks let a lookup
-of one document begin near it.
+each other dimension by dimension, segment by segment; each begins with a byte.
 """
 
 from __future__ import annotations
@@ -39,9 +37,6 @@ WIDTHS = 4, 14
 
 SPREAD = 2.5
 """Largest gap without a filler, in mean gaps: of random documents, one in twelve is larger."""
-
-STEP = 64
-"""Entries from one mark to the next."""
 
 MARGIN = 8
 """Bytes after the last gap, which are read with it."""
@@ -65,8 +60,6 @@ class Postings(NamedTuple):
     """u8 [bytes + MARGIN]."""
     weights: Floats
     """f32, or u8 to be multiplied by the dimension's scale [entries]."""
-    marks: Integers
-    """The document before every ``STEP``-th entry of all, 0 at the start of a list, u16."""
     table: Floats
     """Rows of weights like ``weights``, a weight per document of the segment; 0 for no posting."""
     scales: Floats
@@ -81,7 +74,6 @@ class PackedLists(NamedTuple):
     gaps: Integers
     weights: Floats
     lengths: Integers
-    marks: Integers
 
 
 def fitting_widths(lengths: Integers, count: int) -> Integers:
@@ -96,16 +88,14 @@ def num_bytes(lengths: Integers, widths: Integers) -> Integers:
     return size
 
 
-def pack(
-    documents: Integers, weights: Floats, sizes: Integers, widths: Integers, entries_before: int
-) -> PackedLists:
+def pack(documents: Integers, weights: Floats, sizes: Integers, widths: Integers) -> PackedLists:
     """Pack lists by ``pack_reference`` in a process's first work, later by the kernel."""
     pack_fast = by_work(documents.size * PACK_SECONDS, pack_lists, pack_reference)
-    return PackedLists(*pack_fast(documents, weights, sizes, widths, entries_before))
+    return PackedLists(*pack_fast(documents, weights, sizes, widths))
 
 
 def pack_reference(
-    documents: Integers, weights: Floats, sizes: Integers, widths: Integers, entries_before: int
+    documents: Integers, weights: Floats, sizes: Integers, widths: Integers
 ) -> PackedLists:
     """Pack lists.
 
@@ -114,7 +104,6 @@ def pack_reference(
         weights: of the postings; above 0.
         sizes: postings of each list, i64 [lists].
         widths: bits of the gaps of each list, u8 [lists].
-        entries_before: entries of all earlier lists.
     """
     largest = (1 << widths.astype(np.int64)) - 1
     list_of = np.repeat(np.arange(sizes.size), sizes)
@@ -140,15 +129,12 @@ def pack_reference(
     for i in range(WIDTHS[1]):
         wide = width > i
         bits[bit[wide] + i] = steps[wide] >> i & 1
-    # The sum of all earlier gaps less that before the list is the document before an entry.
-    before = np.concatenate([[0], np.cumsum(steps)])
-    marks = (before[:-1] - before[starts[list_of_entry]])[-entries_before % STEP :: STEP]
     packed_gaps = np.packbits(bits, bitorder="little")
-    return PackedLists(packed_gaps, entry_weights, lengths, marks.astype(np.uint16))
+    return PackedLists(packed_gaps, entry_weights, lengths)
 
 
 @compiled()
-def pack_lists(documents, weights, sizes, widths, entries_before):
+def pack_lists(documents, weights, sizes, widths):
     """Compiled version of ``pack_reference``."""
     # First pass: entries with fillers, and bytes.
     lengths = np.zeros(sizes.size, np.int64)
@@ -165,10 +151,8 @@ def pack_lists(documents, weights, sizes, widths, entries_before):
         num_gap_bytes += (lengths[i] * widths[i] + 7) // 8
     gaps = np.empty(num_gap_bytes, np.uint8)
     entry_weights = np.zeros(lengths.sum(), weights.dtype)
-    num_marks = (entries_before + entry_weights.size - 1) // STEP - (entries_before - 1) // STEP
-    marks = np.empty(num_marks, np.uint16)
     # Second pass: bits wait in a word until they fill a byte.
-    mark = entry = posting = byte = 0
+    entry = posting = byte = 0
     for i in range(sizes.size):
         width = np.uint64(widths[i])
         largest = (1 << np.int64(width)) - 1
@@ -176,10 +160,6 @@ def pack_lists(documents, weights, sizes, widths, entries_before):
         before = 0
         for _ in range(sizes[i]):
             while True:
-                # Marks count the entries of all lists, fillers included.
-                if (entries_before + entry) % STEP == 0:
-                    marks[mark] = before
-                    mark += 1
                 distance = documents[posting] - before
                 # A filler if the distance exceeds the bits: the loop repeats with the rest.
                 gap = min(distance, largest)
@@ -200,20 +180,7 @@ def pack_lists(documents, weights, sizes, widths, entries_before):
         if num_bits > np.uint64(0):
             gaps[byte] = waiting
             byte += 1
-    return gaps, entry_weights, lengths, marks
-
-
-def marks_of(documents: Integers, starts: Integers, entries_before: int) -> Integers:
-    """Return the document before every ``STEP``-th entry of all, 0 at the start of a list, u16.
-
-    Args:
-        documents: of the entries of neighbouring lists.
-        starts: the first entry of each list.
-        entries_before: entries of all earlier lists.
-    """
-    marked = np.arange(-entries_before % STEP, documents.size, STEP)
-    before = np.where(np.isin(marked, starts), 0, documents[marked - 1])
-    return np.asarray(before, np.uint16)
+    return gaps, entry_weights, lengths
 
 
 def unpack(gaps: Integers, lengths: Integers, widths: Integers) -> Integers:
@@ -280,24 +247,6 @@ def list_reference(postings: Postings, number: int, dimension: int) -> tuple[Int
     return np.cumsum(gaps), postings.weights[start : start + length]
 
 
-def weight_reference(postings: Postings, number: int, dimension: int, document: int) -> float:
-    """Return the weight of a document of a segment on a dimension before scaling; 0 for none."""
-    start, byte = (int(each[number, dimension]) for each in (postings.starts, postings.gap_starts))
-    length, width = (int(each[number, dimension]) for each in (postings.lengths, postings.widths))
-    if width == 0:
-        return float(postings.table[start + document])
-    # The last mark before the document; without one, the list is read from its start.
-    low, high = -(-start // STEP), -(-(start + length) // STEP)
-    mark = low + int(np.searchsorted(postings.marks[low:high], document)) - 1
-    first = start if mark < low else mark * STEP
-    before = 0 if mark < low else int(postings.marks[mark])
-    steps = np.arange(first, min((first // STEP + 1) * STEP, start + length))
-    gaps = gaps_at(postings.gaps, 8 * byte + (steps - start) * width, width)
-    # A filler that stands at the document has weight 0.
-    matches = steps[before + np.cumsum(gaps) == document]
-    return float(postings.weights[matches].sum())
-
-
 @compiled(inline="always")
 def eight_bytes(gaps, byte):
     """Return the 64 bits from a byte on: one load, to the compiler."""
@@ -359,80 +308,3 @@ def add_list(postings, number, dimension, factor, scores, count):
         scores[document] += factor * weights[p]
         four >>= width
         p += np.uint64(1)
-
-
-@compiled(inline="always")
-def weight_of(postings, number, dimension, document, count):
-    """Compiled version of ``weight_reference``, in a segment of ``count`` documents; f32."""
-    start = postings.starts[number, dimension]
-    width = np.uint64(postings.widths[number, dimension])
-    if width == 0:
-        return np.float32(postings.table[start + document])
-    # Begin at the last mark before the document, or at the start of the list.
-    length = np.int64(postings.lengths[number, dimension])
-    low = (start + STEP - 1) // STEP
-    high = (start + length + STEP - 1) // STEP
-    mark = place_of(postings.marks, low, high - low, document, count) - 1
-    target = np.uint64(document)
-    before = np.uint64(0)
-    p = np.uint64(start)
-    if mark >= low:
-        before = np.uint64(postings.marks[mark])
-        p = np.uint64(mark * STEP)
-    end = np.uint64(min((np.int64(p) // STEP + 1) * STEP, start + length))
-    mask = (np.uint64(1) << width) - np.uint64(1)
-    bit = (np.uint64(postings.gap_starts[number, dimension]) << np.uint64(3)) + (
-        p - np.uint64(start)
-    ) * width
-    # Pass over four entries at a time while the fourth is before the document.
-    while p + np.uint64(4) <= end:
-        four = eight_bytes(postings.gaps, bit >> np.uint64(3)) >> (bit & np.uint64(7))
-        after = before + (four & mask) + ((four >> width) & mask)
-        four >>= width << np.uint64(1)
-        after += (four & mask) + ((four >> width) & mask)
-        if after >= target:
-            break
-        before = after
-        bit += width << np.uint64(2)
-        p += np.uint64(4)
-    while p < end:
-        four = eight_bytes(postings.gaps, bit >> np.uint64(3)) >> (bit & np.uint64(7))
-        before += four & mask
-        if before >= target:
-            return np.float32(postings.weights[p] if before == target else 0)
-        bit += width
-        p += np.uint64(1)
-    return np.float32(0)
-
-
-@compiled()
-def place_of(documents, start, length, document, count):
-    """Return the place of a document, or of the first document after it, among ascending numbers.
-
-    The search begins at the place that documents spread evenly over ``count`` would have.
-    """
-    low = start
-    high = start + length
-    middle = start + min(np.int64(document) * length // count, length - 1)
-    step = 8
-    # Gallop away from the first guess until the document is between ``low`` and ``high``.
-    if length > 0 and documents[middle] < document:
-        low = middle + 1
-        while low + step < high and documents[low + step] < document:
-            low += step + 1
-            step *= 2
-        high = min(high, low + step + 1)
-    elif length > 0:
-        high = middle
-        while high - step > low and documents[high - step] >= document:
-            high -= step
-            step *= 2
-        low = max(low, high - step)
-    # Binary search.
-    while low < high:
-        middle = (low + high) // 2
-        if documents[middle] < document:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lexicept.kernels.compiled import by_work, compiled, run_in_threads
-from lexicept.kernels.posting_lists import Postings, add_list, list_reference, weight_of
+from lexicept.kernels.posting_lists import Postings, add_list, list_reference
 from lexicept.vectors import Floats, Integers
 
 BLOCK = 256
@@ -19,10 +19,6 @@ BLOCK = 256
 
 ROW = 8
 """Documents of a row of the table that are read in the time of reading a posting of a list."""
-
-LOOK_UP = 128
-"""Postings per allowed document from which looking the documents up in a list takes less time than
-reading the list."""
 
 SHARE = 2**18
 """Postings of a query for each thread that searches a share of its segments."""
@@ -43,17 +39,12 @@ class WeightedQuery(NamedTuple):
 
 
 class AllowedDocuments(NamedTuple):
-    """The documents that may be results, by segment; all arrays are empty if every document may."""
+    """The documents that may be results; both arrays are empty if every document may."""
 
     allowed: np.ndarray[Any, np.dtype[np.bool_]]
     """True if a document may be a result [N]."""
     counts: Integers
     """Number of allowed documents of each segment, i64 [segments]."""
-    few: Integers
-    """Numbers within the segment, ascending, of the allowed documents of segments with few, u16."""
-    few_starts: Integers
-    """Place of each segment's first number in ``few``, and the end, i64 [segments + 1]. A segment
-    without numbers there has no allowed documents, or many."""
 
 
 def search(
@@ -202,25 +193,18 @@ def search_postings(segment, postings, query, allowed, documents, scores, begin,
     factors = np.empty(query.dimensions.size, np.float32)
     for i in range(factors.size):
         factors[i] = np.float32(query.weights[i]) * postings.scales[query.dimensions[i]]
-    scaled = WeightedQuery(query.dimensions, factors, np.float32(query.offset_factor))
     # A score for every 16-bit number: damaged postings write to no other memory.
     totals = np.zeros(max(segment, 2**16), np.float32)
     size = 0
     for number in range(begin, end):
         first = number * segment
         count = min(segment, postings.offsets.size - first)
-        few = allowed.few
-        if allowed.allowed.size > 0:
-            # No list of a segment without allowed documents is read.
-            if allowed.counts[number] == 0:
-                continue
-            few = few[allowed.few_starts[number] : allowed.few_starts[number + 1]]
-        if few.size > 0:
-            # Of few allowed documents, only their scores are set, added to and compared.
-            add_few(postings, scaled, number, first, count, few, totals)
-            size = push_few(few, first, totals, documents, scores, size)
+        # No list of a segment without allowed documents is read.
+        if allowed.allowed.size > 0 and allowed.counts[number] == 0:
             continue
-        set_offsets(postings.offsets[first : first + count], scaled.offset_factor, totals)
+        set_offsets(
+            postings.offsets[first : first + count], np.float32(query.offset_factor), totals
+        )
         if allowed.allowed.size > 0 and allowed.counts[number] < count:
             # No sum lifts the other documents above −∞.
             segment_allowed = allowed.allowed[first : first + count]
@@ -242,45 +226,6 @@ def set_offsets(offsets, factor, totals):
     else:
         for i in range(offsets.size):
             totals[i] = offsets[i] * factor
-
-
-@compiled()
-def add_few(postings, query, number, first, count, few, totals):
-    """Compute the scores of a few documents of a segment.
-
-    Args:
-        query: with weights that are multiplied by the scales.
-        number, first, count: of the segment: its number, first document and number of documents.
-        few: numbers within the segment, u16.
-        totals: scores of the segment, a result for ``few``.
-    """
-    for i in range(few.size):
-        totals[few[i]] = postings.offsets[first + np.int64(few[i])] * query.offset_factor
-    for i in range(query.dimensions.size):
-        dimension, factor = query.dimensions[i], query.weights[i]
-        # The cheapest way to the few weights: a row of the table has their places, a short list is
-        # read whole, a long list is searched for each document.
-        if postings.widths[number, dimension] == 0:
-            table_row = postings.table[postings.starts[number, dimension] :][:count]
-            for document in few:
-                totals[document] += factor * table_row[document]
-        elif few.size * LOOK_UP < postings.lengths[number, dimension]:
-            for document in few:
-                totals[document] += factor * weight_of(postings, number, dimension, document, count)
-        else:
-            add_list(postings, number, dimension, factor, totals, count)
-
-
-@compiled()
-def push_few(few, first, totals, documents, scores, size):
-    """Put few documents with scores above the worst result on the heap; return the heap's size."""
-    bar = lowest_result(scores, size)
-    for i in range(few.size):
-        score = totals[few[i]]
-        if not score <= bar:  # above, or NaN
-            size = push(scores, documents, size, score, first + np.int64(few[i]))
-            bar = lowest_result(scores, size)
-    return size
 
 
 @compiled()
