@@ -168,10 +168,7 @@ def index(beir: Path, tmp_path: Path, run: Run) -> Path:
 
 @pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plot, and the garbage collected by every trainer, take most of a small run's time."""
-    from lexicept.training.ranking import run as run_module
-
-    monkeypatch.setattr(run_module, "write_curves", lambda _, path: path.write_bytes(b""))
+    """The garbage collected by every trainer takes most of a small run's time."""
     monkeypatch.setattr("accelerate.utils.memory.gc.collect", lambda: 0)
 
 

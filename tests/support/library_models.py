@@ -8,7 +8,12 @@ import transformers
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules import Router
 from sentence_transformers.base.modules.transformer import Transformer
-from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sparse_encoder.modules import (
+    SparseAutoEncoder,
+    SparseStaticEmbedding,
+    SpladePooling,
+)
 from transformers import AutoTokenizer
 
 from lexicept.neural.backbones.loading import quiet_transformers
@@ -89,3 +94,8 @@ def save_library(folder: Path, parts: list[Any], **settings: Any) -> Path:
 def inference_free(folder: Path, masked: Path) -> Path:
     sides = Router.for_query_document([table(masked)], modules(masked))
     return save_library(folder, [sides])
+
+
+def csr(folder: Path, masked: Path) -> Path:
+    config = [Transformer(str(masked)), Pooling(32), SparseAutoEncoder(32, 16, k=4)]
+    return save_library(folder, config)

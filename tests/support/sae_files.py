@@ -31,8 +31,6 @@ class Synthetic:
     decoder: Array
     """[M, D], of these activations."""
     bias: Array
-    s: float = 1.0
-    """What states were multiplied by in training."""
 
     def reconstruction(self, states: Array) -> Array:
         return self.activations(states) @ self.decoder + self.bias
@@ -136,7 +134,7 @@ def llama_scope(
     def activations(h: Array) -> Array:
         return jump(((h - centre) @ W_enc.T + b_enc / s_in) * norms, theta)
 
-    return Synthetic(folder, activations, decoder / norms[:, None], b_dec / s_out, s_in)
+    return Synthetic(folder, activations, decoder / norms[:, None], b_dec / s_out)
 
 
 def transcoder(root: Path) -> Synthetic:
@@ -225,7 +223,7 @@ def saelens(root: Path, architecture: str = "jumprelu", **changes: Any) -> Synth
         }[architecture]
         return result() / s
 
-    return Synthetic(folder, activations, W_dec / gain[:, None], b_dec / s, s)
+    return Synthetic(folder, activations, W_dec / gain[:, None], b_dec / s)
 
 
 def old_saelens(root: Path) -> Synthetic:

@@ -13,9 +13,6 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules.transformer import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
 from transformers import AutoTokenizer
 
 from lexicept.encoding.head_settings import HeadSettings
@@ -31,7 +28,7 @@ from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae.model import SAE
 from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from support.commands import assert_error
-from support.library_models import inference_free, modules, save_library, save_masked
+from support.library_models import csr, inference_free, modules, save_library, save_masked
 from support.tiny import WORDS, save_bert, save_decoder
 
 TEXTS = ["bade kilo", "", " ".join(WORDS * 6), "kilo [SEP] muba", "? kiba"]
@@ -137,7 +134,9 @@ def test_damaged_prompts_are_refused(masked, tmp_path):
             Encoder.load(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("name", ["DistilBertForMaskedLM", "ModernBertForMaskedLM"])
+@pytest.mark.parametrize(
+    "name", ["DistilBertForMaskedLM", "ModernBertForMaskedLM", "ElectraForMaskedLM"]
+)
 def test_other_architectures_go_there_and_back(name, tmp_path):
     folder = save_masked(tmp_path / "masked", name)
     expected = both(SparseEncoder(str(folder)))
@@ -327,11 +326,6 @@ def test_a_head_of_another_form(masked, tmp_path):
     changed = VocabularyHead(head.rows, head.bias, head.terms, activation="relu")
     with pytest.raises(InputError, match="its logits differ"):
         write_model(with_head(masked, changed), Kind.splade, tmp_path)
-
-
-def csr(folder: Path, masked: Path) -> Path:
-    config = [Transformer(str(masked)), Pooling(32), SparseAutoEncoder(32, 16, k=4)]
-    return save_library(folder, config)
 
 
 def changed(folder: Path, masked: Path, change: Callable[[Path], None]) -> Path:

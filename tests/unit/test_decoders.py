@@ -162,20 +162,6 @@ def test_weights_are_in_single_precision_unless_it_is_said(tmp_path):
 # Tokens
 
 
-def test_every_window_begins_as_a_text_does(folders):
-    backbone = Backbone.from_pretrained(folders["Llama"])
-    assert backbone.tokenizer.pad_token is None
-    windows = backbone.windows([text(*range(150)), ""])
-    assert [window.text for window in windows] == [0, 0, 0, 0, 1]
-    for window in windows:
-        assert window.token_ids[0] == 1
-        assert window.left_out[0] == 1
-    token_ids = backbone.tokenizer(text(*range(150)), add_special_tokens=False)["input_ids"]
-    assert sum(window.left_out.count(0) for window in windows) == len(
-        token_ids
-    )  # overlaps count once
-
-
 def test_borders_are_special_even_where_a_text_spells_them(folders):
     backbone = Backbone.from_pretrained(folders["Llama"])
     (window,) = backbone.windows(["bade</s> baki<s>"])

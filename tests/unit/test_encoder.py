@@ -58,21 +58,6 @@ def test_packaged_weights_are_checked(monkeypatch, tmp_path):
     assert resolve("some/other-model") == "some/other-model"
 
 
-def test_windows_cover_long_texts_and_overlap(backbone):
-    words = [f"w{i}" for i in range(700)]
-    text = " ".join(words)
-    windows = backbone.windows([text, "short"])
-    assert max(len(w.token_ids) for w in windows) == backbone.window == 256
-    assert {w.text for w in windows} == {0, 1}
-    covered = np.zeros(len(text), bool)
-    for window in windows[:-1]:
-        for start, end in window.offsets:
-            covered[start:end] = True
-    assert covered[[i for i, c in enumerate(text) if c != " "]].all()
-    first, second = windows[0].offsets[1:-1], windows[1].offsets[1:-1]
-    assert second[0] == first[-32]
-
-
 def test_special_tokens_and_padding_are_left_out(backbone):
     features = backbone.preprocess(["one two", ""])
     assert features["token_mask"].sum(dim=1).tolist() == [2, 0]

@@ -14,9 +14,6 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers import SparseEncoder
-from sentence_transformers.base.modules.transformer import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder
 from transformers import AutoTokenizer
 
 import lexicept
@@ -34,7 +31,7 @@ from lexicept.neural.sae.model import SAE
 from lexicept.training.ranking.initial_encoder import load_models
 from lexicept.training.ranking.run import train
 from support.commands import assert_error
-from support.library_models import inference_free, modules, save_library, save_masked
+from support.library_models import csr, inference_free, modules, save_library, save_masked
 from support.runs import configuration
 from support.tiny import (
     WITH_LAYER_NORM,
@@ -100,15 +97,6 @@ def test_heads_are_those_of_the_library(name, changes, tmp_path):
     encoder.save(str(tmp_path / "saved"), create_model_card=False)
     assert_same(vectors(Encoder.load(tmp_path / "saved"), TEXTS), expected)
     assert encoder.head.random(5).d_in == encoder.head.d_in == 32
-
-
-def test_a_head_with_a_projection_goes_back(tmp_path):
-    folder = save_masked(tmp_path / "masked", "ElectraForMaskedLM")
-    encoder = open_encoder(folder)
-    assert encoder.head.rows.shape == (82, 16)
-    (tmp_path / "back").mkdir()
-    write_model(encoder, Kind.splade, tmp_path / "back")
-    assert_same(vectors(SparseEncoder(str(tmp_path / "back")), TEXTS), vectors(encoder, TEXTS))
 
 
 @pytest.mark.parametrize("architecture", WITH_LAYER_NORM)
@@ -229,11 +217,6 @@ def test_the_quick_reader_leaves_such_tokenizers_to_the_encoder(tmp_path):
 
 
 # Commands
-
-
-def csr(folder: Path, masked: Path) -> Path:
-    config = [Transformer(str(masked)), Pooling(32), SparseAutoEncoder(32, 16, k=4)]
-    return save_library(folder, config)
 
 
 PROMPTS = {"query": "kilo ", "document": ""}

@@ -11,7 +11,7 @@ from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.sae import SAEHead
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae.model import SAE
-from support.heads import KINDS, make, make_head, sae_head, vocabulary_head
+from support.heads import KINDS, make, make_head, vocabulary_head
 from support.tiny import text
 
 TEXTS = [text(1, 2, 3), text(7, 7, 7, 7, 9), "", text(*range(100)), text(4), text(20, 3)]
@@ -180,21 +180,6 @@ def test_an_sae_s_own_k_is_the_default_of_both_sides():
     assert (settings.query_k, settings.document_k) == (3, 3)
     settings = SAEHead(SAE(4, 8, None)).settings
     assert (settings.query_k, settings.document_k) == (None, None)
-
-
-def test_only_active_latents_of_a_threshold_sae_learn():
-    head = sae_head("threshold")
-    state = torch.randn(1, 32, generator=torch.Generator().manual_seed(3))
-    text = torch.zeros(1, dtype=torch.long)
-    active = activations(head, state[0]) > 0
-    above_zero = head.sae.W_enc @ ((state[0] - head.sae.mean) / head.sae.scale) + head.sae.b_enc > 0
-    assert 0 < active.sum() < above_zero.sum()
-    for pooling in ("max", "sum", "sqrt_sum"):
-        head.zero_grad()
-        head.configure(pooling=pooling)
-        head.pool(state, text, 1).sum().backward()
-        assert torch.equal(head.sae.b_enc.grad != 0, active)
-        assert torch.equal(head.sae.W_enc.grad.any(dim=1), active)
 
 
 def test_parts_of_a_head_that_do_not_fit():

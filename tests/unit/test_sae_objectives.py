@@ -11,10 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.kernels import linear_outputs
 from lexicept.neural.sae.model import SAE
-from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
+from lexicept.training.sae.trainer import SAELoop, initial_sae, train_on_states
 from support.processes import KilledError
 from support.tiny import save_bert, text
 
@@ -243,8 +242,8 @@ def test_no_array_of_tokens_and_latents_is_made(architecture, monkeypatch):
     monkeypatch.setattr(linear_outputs, "CELLS", 20_000)
     x = states(1024, 8).float()
     with Sizes() as sizes:
-        task = SAETask.begin(x, SAESettings(512, 4))
-        Loop(task).step(x)
+        settings = SAESettings(512, 4)
+        SAELoop(initial_sae(x, settings), settings).step(x)
     assert 1024 * 8 <= sizes.largest <= 1024 * 512 / 8
 
 
