@@ -232,9 +232,7 @@ def test_backbones_of_bert_s_kind(tmp_path, monkeypatch):
     [
         ({}, None, False),
         ({"bidirectional": True}, None, True),
-        ({"bidirectional": False}, None, False),
         ({"bidirectional": True}, False, False),
-        ({}, True, True),
     ],
 )
 def test_pretrained_saes_read_states_as_in_their_training(

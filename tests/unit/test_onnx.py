@@ -65,28 +65,41 @@ def test_one_graph_gives_the_vectors_of_both_sides(one_graph):
         np.testing.assert_allclose(actual, expected(encoder, side), atol=1e-4)
 
 
-def test_sides_with_settings_of_their_own_have_graphs_of_their_own(tmp_path):
-    backbone = tiny_backbone(tmp_path / "bert")
-    backbone.special_tokens = True
-    settings = {"pooling": "sqrt_sum", "document_max_active_dims": 7, "query_scale": 0.5}
-    encoder = make(backbone, "threshold", **settings)
-    described = write_onnx(encoder, tmp_path)
-    assert described["graphs"] == {"document": "document.onnx", "query": "query.onnx"}
-    for side in ("document", "query"):
-        assert expected(encoder, side).any()
-        actual = vectors(tmp_path, encoder, side)
-        np.testing.assert_allclose(actual, expected(encoder, side), atol=1e-4)
+@pytest.mark.parametrize("side", ["document", "query"])
+@pytest.mark.parametrize(
+    ("head_type", "special", "settings"),
+    [
+        ("threshold", True, {"pooling": "sqrt_sum", "document_max_active_dims": 7}),
+        ("vocabulary", False, {"pooling": "sum", "query_scale": 0.5, "query_k": 4}),
+    ],
+)
+def test_the_module_of_a_graph_gives_the_vectors_too(head_type, special, settings, side, tmp_path):
+    """Before the export, which takes long."""
+    backbone = tiny_backbone(tmp_path)
+    backbone.special_tokens = special
+    encoder = make(backbone, head_type, **settings)
+    graph = Graph(backbone, encoder.head, side)
+    tokens = backbone.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        text, dimension, weight = graph(tokens["input_ids"], tokens["attention_mask"])
+    graph.close()
+    actual = torch.zeros(len(TEXTS), encoder.head.size)
+    actual[text, dimension] = weight
+    assert actual.any()
+    np.testing.assert_allclose(actual, expected(encoder, side), atol=1e-4)
 
 
 def test_a_model_is_exported_on_the_cpu_and_goes_back(tmp_path, monkeypatch):
     encoder = latents(tmp_path)
+    encoder.head.configure(query_k=2)
     monkeypatch.setattr(type(encoder.backbone.model), "device", torch.device("meta"))
     moves, move = [], Graph.to
     monkeypatch.setattr(Graph, "to", lambda graph, to: moves.append(str(to)) or move(graph, "cpu"))
     exported = SimpleNamespace(save=lambda path, **_: path.write_bytes(b"graph"))
     monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: exported)
-    write_onnx(encoder, tmp_path)
-    assert moves == ["cpu", "meta"]
+    sides = {"document": "document.onnx", "query": "query.onnx"}
+    assert write_onnx(encoder, tmp_path)["graphs"] == sides
+    assert moves == ["cpu", "meta"] * 2
 
 
 def test_the_command(one_graph, tmp_path, run, monkeypatch):

@@ -498,7 +498,7 @@ def test_configs_of_any_values_are_refused_or_understood(name, tmp_path_factory)
     inner = whole.get("trainer", whole)
     names = st.sampled_from([*inner, "norm_scaling_factor", "activation_fn_kwargs"])
 
-    @settings(max_examples=60)
+    @settings(max_examples=20)
     @given(st.dictionaries(names, JSON | st.just(10**400), min_size=1, max_size=2))
     def check(changes):
         changed = {**inner, **changes}

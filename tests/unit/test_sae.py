@@ -255,9 +255,10 @@ def test_default_hierarchies():
     assert SAESettings(prefixes=(10, 8192)).nested == (10, 8192)
 
 
-def stream(backbone, texts, buffer_tokens):
-    reader = backbone_reader(backbone, texts)
-    return StateStream(reader, len(texts), Shuffling(50, buffer_tokens, 1), _ignore)
+def stream(buffer_tokens):
+    texts = [states(9 * n, seed=n) for n in range(12)]
+    reader = lambda indices: torch.cat([texts[n] for n in indices])  # noqa: E731
+    return StateStream(reader, len(texts), Shuffling(50, buffer_tokens, 1, documents=3), _ignore)
 
 
 def _ignore(tokens):
@@ -265,13 +266,10 @@ def _ignore(tokens):
 
 
 @pytest.mark.parametrize("buffer_tokens", [100, 10**6])
-def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
-    backbone, texts, buffer_tokens, monkeypatch
-):
-    monkeypatch.setattr("lexicept.neural.sae.states.READ", 3)
-    every = torch.cat([s for _, s in backbone.token_states(backbone.windows(texts))])
+def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(buffer_tokens):
+    every = torch.cat([states(9 * n, seed=n) for n in range(12)])
     unbroken = []
-    for position, batch in stream(backbone, texts, buffer_tokens).batches(Position()):
+    for position, batch in stream(buffer_tokens).batches(Position()):
         if position.epoch == 2:
             break
         unbroken.append((position, batch))
@@ -280,7 +278,7 @@ def test_a_stream_gives_every_token_once_an_epoch_and_goes_on_anywhere(
     assert torch.allclose(first.sum(0), every.sum(0), atol=1e-2)
     for path in (0, len(unbroken) // 2, len(unbroken) - 2):
         position, _ = unbroken[path]
-        resumed = stream(backbone, texts, buffer_tokens).batches(position)
+        resumed = stream(buffer_tokens).batches(position)
         next_position, batch = next(resumed)
         assert next_position == unbroken[path + 1][0]
         assert torch.equal(batch, unbroken[path + 1][1])
