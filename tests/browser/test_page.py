@@ -16,7 +16,7 @@ from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
-from support.served import HOSTILE, save_index, serving
+from support.served import HOSTILE, serving
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -29,18 +29,13 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get i
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return save_index(tmp_path_factory.mktemp("served"))
+def index(served_index):
+    return IndexReader.open(served_index)
 
 
 @pytest.fixture(scope="module")
-def index(path):
-    return IndexReader.open(path)
-
-
-@pytest.fixture(scope="module")
-def address(path):
-    with serving(path) as address:
+def address(served_index):
+    with serving(served_index) as address:
         yield address
 
 
