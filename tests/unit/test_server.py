@@ -587,7 +587,8 @@ def test_workers_add_up_their_numbers(tmp_path):
     """Each process writes to the shared folder, and any of them shows the sum."""
     program = (
         "from lexicept.server import metrics\n"
-        "metrics.observe('/search', 200, 0.25)\n"
+        "metrics.REQUESTS.labels('/search', 200).inc()\n"
+        "metrics.SECONDS.labels('/search').observe(0.25)\n"
         "print(metrics.text().decode())"
     )
     shared = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
