@@ -273,7 +273,7 @@ def read_sae(folder: Path) -> None:
 def write_own_sae(folder: Path) -> None:
     for name, k in (("top", 3), ("jump", None)):
         sae = SAE(6, 10, k)
-        sae.origin = {"hook": "blocks.3.hook_resid_post", "layer": 4, "scale": "raw"}
+        sae.origin = {"hook": "blocks.3.hook_resid_post", "layer": 4}
         sae.save(folder / name)
 
 
