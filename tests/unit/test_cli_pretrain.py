@@ -99,7 +99,7 @@ def test_words_of_other_texts(go, tmp_path):
     assert_error(go(*words), "the vocabulary has no documents")
 
 
-@pytest.mark.parametrize("masking", ["words", "subwords", None])
+@pytest.mark.parametrize("masking", ["words", None])
 def test_random_rows(go, bert, tmp_path, masking):
     arguments = () if masking is None else ("--masking", masking)
     assert go("--head", "random", "--seed", 1, *arguments, "--learning-rate", 1e-9).code == 0
@@ -165,10 +165,9 @@ def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
     assert steps == [0, 1, 2]
 
 
-@pytest.mark.parametrize("trained", ["lora", "all"])
-def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_path, trained):
+def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_path):
     decoder, out = save_decoder(tmp_path / "llama"), tmp_path / "model"
-    options = ("--masking", "mntp", "--trained", trained, "--lora-rank", 2, "--steps", 3)
+    options = ("--masking", "mntp", "--trained", "lora", "--lora-rank", 2, "--steps", 1)
     report = run(
         "model", "pretrain", corpus, "--out", out, "--backbone", decoder, *options, "--json"
     ).json
@@ -181,7 +180,7 @@ def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_pat
     assert any(not torch.equal(old, new) for old, new in pairs)
     # It is cut and gets another head later, or keeps its own.
     own = language_head(decoder)
-    assert torch.equal(language_head(str(out)).rows, own.rows) == (trained == "lora")
+    assert torch.equal(language_head(str(out)).rows, own.rows)
     assert Backbone.from_pretrained(str(out), 1).num_layers == 1
     causal = tmp_path / "causal"
     options = ("--masking", "causal", "--trained", "all", "--steps", 1)
