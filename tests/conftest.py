@@ -72,14 +72,6 @@ def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexicept.neural.backbones.blocks.multiplies_bfloat16", lambda: True)
 
 
-@pytest.fixture(params=[False, True], ids=["single", "bytes"])
-def _short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that choose candidates by products of 8 bits, and kernels without."""
-    from support.short_products import use_bytes
-
-    use_bytes(monkeypatch, request.param)
-
-
 @pytest.fixture(scope="session")
 def backbone():
     from lexicept.neural.backbones.backbone import Backbone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ from lexicept.candidates.teachers import Scorer
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.sae.cached_states import CachedStates
-from lexicept.storage.sequences import NumberOf
 from lexicept.vectors import Floats
 
 CHECKED_LISTS = 1000
@@ -69,8 +68,8 @@ class TrainingData:
     def __post_init__(self) -> None:
         if not len(self.lists):
             raise InputError("there are no candidate lists to train on")
-        self._query_indices = NumberOf(self.query_ids)
-        self._document_indices = NumberOf(self.document_ids)
+        self._query_indices = {name: index for index, name in enumerate(self.query_ids)}
+        self._document_indices = {name: index for index, name in enumerate(self.document_ids)}
 
     def query_index(self, query_id: str) -> int:
         """Return a query's index. Raises InputError for an unknown id."""
@@ -130,8 +129,8 @@ class TrainingData:
         return documents.tolist()
 
 
-def _index_of(indices: NumberOf, name: str, role: str) -> int:
-    index = indices.find(name)
+def _index_of(indices: Mapping[str, int], name: str, role: str) -> int:
+    index = indices.get(name)
     if index is None:
         raise InputError(f"a candidate list names the {role} {name!r}, which is unknown")
     return index
