@@ -176,16 +176,6 @@ def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_pat
     own = language_head(decoder)
     assert torch.equal(language_head(str(out)).rows, own.rows)
     assert Backbone.from_pretrained(str(out), 1).num_layers == 1
-    causal = tmp_path / "causal"
-    options = ("--masking", "causal", "--trained", "all", "--steps", 1)
-    assert (
-        run("model", "pretrain", corpus, "--out", causal, "--backbone", decoder, *options).code == 0
-    )
-    assert not Backbone.from_pretrained(str(causal)).bidirectional
-    again = ("--masking", "mntp", "--steps", 1)
-    both = tmp_path / "both"
-    assert run("model", "pretrain", corpus, "--out", both, "--backbone", causal, *again).code == 0
-    assert Backbone.from_pretrained(str(both)).bidirectional
 
 
 def test_what_is_refused(go, run, corpus, tmp_path):

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import transformers
 
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
-from lexicept.neural.backbones.loading import quiet_transformers
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training import loop
@@ -458,7 +456,7 @@ def test_the_learning_rate_falls_to_0_after_the_warm_up():
         ({"mask_share": 1.1}, r"mask_share must be at most 1, not 1\.1"),
         ({"hidden_share": -0.1}, "hidden_share must be at least 0, not -0.1"),
         ({"schedule_steps": 9}, "schedule_steps must be at least steps, 1000"),
-        ({"masking": "letters"}, "'subwords', 'words', 'mntp' or 'causal', not 'letters'"),
+        ({"masking": "letters"}, "'subwords', 'words' or 'mntp', not 'letters'"),
     ],
 )
 def test_impossible_settings(wrong, message):
@@ -474,8 +472,6 @@ def test_models_that_can_t_be_pretrained(model, decoder):
     with pytest.raises(InputError, match="no mask token and no '_'"):
         pretrain(backbone, head, TEXTS, SMALL)
     backbone, head = decoder()
-    with pytest.raises(InputError, match="causal requires a backbone with bidirectional=False"):
-        pretrain(backbone, head, SENTENCES, replace(SMALL, masking="causal"))
     size = backbone.model.config.vocab_size
     with pytest.raises(InputError, match=f"a head of size 5 over {size} sub-words"):
         pretrain(backbone, head.random(5), SENTENCES, replace(SMALL, masking="mntp"))
@@ -493,11 +489,7 @@ def decoder(tmp_path):
     """Make a tiny Llama, the same each time, and its head."""
     folder = save_decoder(tmp_path / "llama")
 
-    def make(bidirectional=True):
-        backbone = Backbone.from_pretrained(folder, bidirectional=bidirectional)
-        return backbone, language_head(folder)
-
-    return make
+    return lambda: (Backbone.from_pretrained(folder), language_head(folder))
 
 
 def test_masked_tokens_are_recognised_from_the_place_before(decoder):
@@ -522,40 +514,20 @@ def test_masked_tokens_are_recognised_from_the_place_before(decoder):
 def test_nothing_is_before_the_first_token(tmp_path):
     folder = save_decoder(tmp_path, "Qwen3", decoder_tokenizer(start=False))
     backbone, head = Backbone.from_pretrained(folder), language_head(folder)
-    for masking in ("mntp", "causal"):
-        settings = replace(SMALL, masking=masking)
-        texts = [text(1, 2, 3), text(4), ""]
-        _, batch = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
-        assert [[span.start for span in example.spans] for example in batch] == [[1, 2]]
+    texts, settings = [text(1, 2, 3), text(4), ""], replace(SMALL, masking="mntp")
+    _, batch = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
+    assert [[span.start for span in example.spans] for example in batch] == [[1, 2]]
 
 
-def test_causal_pretraining_has_the_library_s_loss(decoder, tmp_path):
-    backbone, head = decoder(bidirectional=False)
-    settings = replace(SMALL, masking="causal", trained="all")
-    task = MaskedLoop(backbone, head, settings)
-    _, batch = next(WindowStream(backbone, head, SENTENCES[:2], settings).batches(StreamPosition()))
-    masked_windows = [task._hidden(example, np.random.default_rng(0)) for example in batch]
-    ids = torch.tensor([window.token_ids for window in masked_windows])
-    with quiet_transformers():
-        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "llama").eval()
-    with torch.no_grad():
-        expected = model(ids, labels=ids).loss
-        total, _ = task._loss(masked_windows)
-    assert sum(len(window.positions) for window in masked_windows) == 2 * 6
-    assert float(total) / 12 == pytest.approx(float(expected), rel=1e-5)
-
-
-@pytest.mark.parametrize(("masking", "trained"), [("mntp", "lora"), ("causal", "all")])
-def test_decoders_learn_and_adapters_leave_the_head_alone(decoder, masking, trained):
-    backbone, head = decoder(bidirectional=masking == "mntp")
-    settings = replace(SMALL, masking=masking, trained=trained, steps=40, batch_size=16)
+def test_adapters_of_a_decoder_learn_and_leave_the_head_alone(decoder):
+    backbone, head = decoder()
+    settings = replace(SMALL, masking="mntp", trained="lora", steps=40, batch_size=16)
     names, before = set(backbone.state_dict()), parameters(head)
     actual = losses((backbone, head), settings, texts=SENTENCES)
     # A sentence has six words: who knows all twelve and no more has a loss of 2.48.
     assert sum(actual[-10:]) / 10 < 0.5 * math.log(12)
     assert set(backbone.state_dict()) == names  # adapters are merged
-    same = all(torch.equal(value, before[name]) for name, value in parameters(head).items())
-    assert same == (trained == "lora")
+    assert all(torch.equal(value, before[name]) for name, value in parameters(head).items())
     assert not head.bias.any()
 
 
