@@ -14,7 +14,6 @@ from lexicept.neural.sae_formats.pretrained import find_pretrained_sae
 from lexicept.training.pretraining.word_vocabulary import expanded_words
 from reproduction.run import Outcome
 from support import tiny_recipes as tiny
-from support.processes import KilledError
 from support.runs import metrics, tensors
 from support.tiny import WORDS
 
@@ -84,9 +83,9 @@ def test_esplade_that_was_killed(tmp_path):
 
         def kill(stage, done, total, detail="", stop=stop):
             if (stage, done) == stop:
-                raise KilledError
+                raise KeyboardInterrupt
 
-        with pytest.raises(KilledError):
+        with pytest.raises(KeyboardInterrupt):
             tiny.run(tiny.ESPLADE, tiny.esplade_rows(), data, out, kill)
         assert not list(out.glob("esplade/figure1/full/rows/*.json"))
     whole = tiny.run(tiny.ESPLADE, tiny.esplade_rows(), data, out)
