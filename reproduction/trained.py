@@ -304,7 +304,8 @@ def _pretrained(job: TrainingJob, config: TrainingConfig, data: Data) -> Trainin
                 **asdict(stage.settings),
                 progress=data.progress,
             )
-    changes: dict[str, Any] = {"backbone" if stage.settings.shifted else "start": str(out)}
+    part = "backbone" if stage.settings.masking == "mntp" else "start"
+    changes: dict[str, Any] = {part: str(out)}
     return replace(config, model=replace(model, **changes))
 
 

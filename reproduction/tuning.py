@@ -57,7 +57,7 @@ def tune(
     """Train with every combination of values, for a few steps each.
 
     The folder holds ``trials.json``, ``best.yaml`` (the configuration with the best values), and
-    the configuration, metrics and curves of every trial. Trials share prepared data if no value
+    the configuration and metrics of every trial. Trials share prepared data if no value
     changes the data. Calling it again resumes interrupted tuning, or adds values. Raises InputError
     for malformed or unknown values, a folder of another configuration, another process there, no
     judged queries for validation, or only infinite losses.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,9 +172,9 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accelerate.utils.memory.gc.collect", lambda: 0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A collection, and an encoder to start from, with dropout in the backbone."""
+    """A collection, and an encoder to start from, with dropout and a query scale of its own."""
     import torch
 
     from lexicept.neural.encoders.encoder import Encoder
@@ -186,8 +186,26 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bert = tiny_backbone(folder / "bert", dropout=0.2)
     torch.manual_seed(3)
     head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), [f"w{n}" for n in range(50)])
+    head.configure(query_scale=3.0)
     Encoder.of(bert, head).save(str(folder / "start"), create_model_card=False)
     return folder
+
+
+@pytest.fixture(scope="session")
+def unbroken(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Uninterrupted trainings by name; see ``support.runs.UNBROKEN``."""
+    from lexicept.training.ranking.run import train
+    from support.runs import UNBROKEN, configuration
+
+    folders: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name) / "run"
+            train(configuration(inputs, model=UNBROKEN[name]), folders[name])
+        return folders[name]
+
+    return get
 
 
 @pytest.fixture(scope="session")

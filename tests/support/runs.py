@@ -7,14 +7,17 @@ import torch
 from safetensors.torch import load_file
 
 from lexicept.checks import from_mapping
-from lexicept.neural.encoders.encoder import Encoder
-from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training.ranking import run as run_module
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.run import train
 from lexicept.training.ranking.trainer import Trainer
 from support.processes import KilledError
-from support.tiny import save_collection, tiny_backbone
+
+LORA = {"trained": "lora", "freeze_head": True, "lora_rank": 3}
+"""Adapters under a frozen head."""
+
+UNBROKEN = {name: {"trained": name} for name in ("head", "all", "lora")} | {"frozen head": LORA}
+"""Settings of the model of each run that tests share."""
 
 
 def configuration(positions, **sections):
@@ -29,36 +32,17 @@ def configuration(positions, **sections):
         "document_regularizer": {"kind": "df_flops", "weight": 0.01, "steps": 5},
         "joint_regularizer": {"weight": 0.01, "steps": 5},
         "optimizer": {
-            "steps": 10,
+            "steps": 5,
             "batch_size": 3,
             "accumulation": 2,
             "mini_batch": 2,
             "warmup_steps": 2,
         },
-        "validation": {"queries": beir, "every": 4},
+        "validation": {"queries": beir, "every": 2},
     }
     for name, values in sections.items():
         data[name] = {**data.get(name, {}), **values}
     return from_mapping(TrainingConfig, data)
-
-
-def launched_configuration(folder):
-    """Of a training by several processes, with its collection and its start saved beside it."""
-    beir = save_collection(folder / "beir")
-    torch.manual_seed(3)
-    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), ["w"] * 50)
-    # Every batch has its own dropout, which one process would draw otherwise.
-    bert = tiny_backbone(folder / "bert", dropout=0.0)
-    Encoder.of(bert, head).save(str(folder / "start"), create_model_card=False)
-    return {
-        "data": {"corpus": beir, "queries": beir, "negatives": 2},
-        "model": {"start": str(folder / "start"), "trained": "all"},
-        "teacher": {"bm25_weight": 0.5},
-        "loss": {"words": 0.5, "in_batch": 0.5, "scale": 0.3},
-        "document_regularizer": {"weight": 0.01, "schedule": "constant"},
-        "optimizer": {"steps": 5, "batch_size": 3, "mini_batch": 2, "warmup_steps": 2},
-        "validation": {"queries": beir, "every": 2},
-    }
 
 
 def metrics(folder):
@@ -85,6 +69,14 @@ def assert_same_model(left, right):
         assert torch.equal(ours[name], value), name
     (config,) = left.glob("1_*/config.json")
     assert config.read_text() == (right / config.relative_to(left)).read_text()
+
+
+def assert_same_run(left, right):
+    assert metrics(left) == metrics(right)
+    for name in ("model", "adapter"):
+        assert (left / name).exists() == (right / name).exists()
+        if (right / name).exists():
+            assert_same_model(left / name, right / name)
 
 
 def kill_in_step(monkeypatch, step):
@@ -115,7 +107,7 @@ def kill_while_saving(monkeypatch, step):
 
 
 def kill_in_report(monkeypatch, step):
-    """Raises in the progress callback."""
+    """Raises in the progress callback, at a step of training or in the stage of this name."""
 
 
 def kill_at_the_end(monkeypatch, _):
@@ -127,7 +119,7 @@ def kill_at_the_end(monkeypatch, _):
 
 def killed_run(config, folder, how, step):
     def progress(stage, done, total, detail=""):
-        if how is kill_in_report and (stage, done) == ("training", step):
+        if how is kill_in_report and step in (stage, done if stage == "training" else None):
             raise KilledError
 
     with pytest.MonkeyPatch.context() as patch:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import os
 import shutil
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -264,17 +261,3 @@ def rra_rows() -> dict[str, Changes]:
         results[system] = {"retrieval": {**job, "rra": {"generator": None}}}
         results[system.removesuffix("_rra")] = {"retrieval": job}
     return results
-
-
-def main(data: str, out: str, stage: str, step: str) -> None:
-    """Run ESPLADE's rows, and kill this process (SIGKILL) at a step of a stage."""
-
-    def progress(now: str, done: int, total: int, detail: str = "") -> None:
-        if (now, str(done)) == (stage, step):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    run(ESPLADE, esplade_rows(), Path(data), Path(out), progress)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

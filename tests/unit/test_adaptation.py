@@ -1,6 +1,7 @@
 """Adaptation to a collection: what is learned, read once, and kept in an index."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,30 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def _small():
     """A few texts are enough to learn from, in a few steps."""
-    monkeypatch.setattr(adaptation, "FEWEST_TOKENS", 50)
-    monkeypatch.setattr(adaptation, "MOST_TOKENS", 6000)
-    monkeypatch.setattr(adaptation, "PASSES", 1000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adaptation, "FEWEST_TOKENS", 50)
+        patch.setattr(adaptation, "MOST_TOKENS", 6000)
+        patch.setattr(adaptation, "PASSES", 1000)
+        yield
 
 
 ADAPT = ConceptSettings(adapt=True)
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """The folder of an index with adapted concepts, and the amounts of work by stage."""
+    stages: dict[str, int] = {}
+
+    def progress(stage, done, total, detail=""):
+        stages[stage] = total
+
+    out = tmp_path_factory.mktemp("adapted") / "index"
+    lexicept.build(TEXTS, out, concepts=ADAPT, progress=progress)
+    return out, stages
 
 
 def concepts_of(index: lexicept.Index) -> EncodedConcepts:
@@ -48,13 +64,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
-def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
-    stages: dict[str, int] = {}
-
-    def progress(stage, done, total, detail=""):
-        stages[stage] = total
-
-    index = lexicept.build(TEXTS, tmp_path / "index", concepts=ADAPT, progress=progress)
+def test_an_index_s_concepts_are_adapted_named_and_its_own(run, adapted):
+    folder, stages = adapted
+    index = lexicept.open(folder)
     expected = {"states": 20, "training": 6000, "words": 20, "concepts": 20, "naming": 20}
     assert {name: stages[name] for name in expected} == expected
     before, after = EncodedConcepts.packaged(), concepts_of(index)
@@ -70,19 +82,19 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
     for i in set(range(8192)) - fires:  # they stayed themselves, and have their names
         assert after.terms[i] in (before.terms[i], f"{before.terms[i]} #{i}")
     assert index.reader.settings["concepts"].adapted == {"tokens": 120, "steps": 3}
-    output = run("index", "info", tmp_path / "index").out
+    output = run("index", "info", folder).out
     assert "adapted to the documents: 120 tokens, 3 steps" in output
-    assert type(IndexReader.open(tmp_path / "index").vectorizers.get("concepts")) is EncodedConcepts
+    assert type(IndexReader.open(folder).vectorizers.get("concepts")) is EncodedConcepts
 
 
-def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_path):
-    index = lexicept.build(TEXTS[1:], tmp_path / "index", concepts=ADAPT)
+def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(adapted, tmp_path):
+    index = lexicept.open(shutil.copytree(adapted[0], tmp_path / "index"))
     concepts = concepts_of(index)
-    index.add([{"id": "new", "text": TEXTS[0]}])
+    index.add([{"id": "new", "text": "My river sleeps."}])
     assert (concepts_of(index).encoder.head.directions == concepts.encoder.head.directions).all()
-    assert index.reader.settings["concepts"].adapted == {"tokens": 113, "steps": 3}
-    expected = concepts.documents([TEXTS[0]])
-    result = index.reader.tf()[1][[len(TEXTS) - 1]]
+    assert index.reader.settings["concepts"].adapted == {"tokens": 120, "steps": 3}
+    expected = concepts.documents(["My river sleeps."])
+    result = index.reader.tf()[1][[len(TEXTS)]]
     assert result.indices.tolist() == expected.indices.tolist()
     assert result.data.tolist() == expected.data.tolist()
 
@@ -117,7 +129,7 @@ def test_the_encoder_reads_no_document_twice(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("stop", [("states", 10), ("training", 200), ("concepts", 10)])
-def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, stop):
+def test_an_interrupted_build_ends_as_an_unbroken_one(adapted, tmp_path, monkeypatch, stop):
     monkeypatch.setattr("lexicept.neural.sae.cached_states.SHARD", 10)
     monkeypatch.setattr("lexicept.index.term_frequencies.SHARD", 10)
     monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
@@ -126,7 +138,6 @@ def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, sto
         if stage == stop[0] and done >= stop[1]:
             raise KilledError
 
-    lexicept.build(TEXTS, tmp_path / "unbroken", concepts=ADAPT)
     with pytest.raises(KilledError):
         lexicept.build(TEXTS, tmp_path / "index", concepts=ADAPT, progress=kill)
     with pytest.raises(
@@ -134,7 +145,7 @@ def test_an_interrupted_build_ends_as_an_unbroken_one(tmp_path, monkeypatch, sto
     ):
         lexicept.build(TEXTS, tmp_path / "index")
     lexicept.build(TEXTS, tmp_path / "index", concepts=ADAPT)
-    assert contents(tmp_path / "index") == contents(tmp_path / "unbroken")
+    assert contents(tmp_path / "index") == contents(adapted[0])
     assert not (tmp_path / "index.partial").exists()
 
 
@@ -221,8 +232,7 @@ def test_the_command_has_the_choice(run, tmp_path):
     corpus.write_text(
         "\n".join(json.dumps({"id": str(n), "text": one}) for n, one in enumerate(TEXTS))
     )
-    for options, adapted in ((["--adapt"], {"tokens": 120, "steps": 3}), ([], None)):
-        out = tmp_path / f"index{len(options)}"
-        report = run("build", corpus, "--out", out, *options, "--json").json
-        records = {record["name"]: record["adapted"] for record in report["vocabularies"]}
-        assert records == {"words": None, "concepts": adapted}
+    out = tmp_path / "index"
+    report = run("build", corpus, "--out", out, "--adapt", "--json").json
+    records = {record["name"]: record["adapted"] for record in report["vocabularies"]}
+    assert records == {"words": None, "concepts": {"tokens": 120, "steps": 3}}

@@ -159,10 +159,9 @@ def test_unfinished_work_on_other_texts_is_refused_and_discarded_by_restart(
     assert steps == [0, 1, 2]
 
 
-@pytest.mark.parametrize("trained", ["lora", "all"])
-def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_path, trained):
+def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_path):
     decoder, out = save_decoder(tmp_path / "llama"), tmp_path / "model"
-    options = ("--masking", "mntp", "--trained", trained, "--lora-rank", 2, "--steps", 3)
+    options = ("--masking", "mntp", "--trained", "lora", "--lora-rank", 2, "--steps", 1)
     report = run(
         "model", "pretrain", corpus, "--out", out, "--backbone", decoder, *options, "--json"
     ).json
@@ -175,18 +174,8 @@ def test_a_decoder_that_learns_to_attend_in_both_directions(run, corpus, tmp_pat
     assert any(not torch.equal(old, new) for old, new in pairs)
     # It is cut and gets another head later, or keeps its own.
     own = language_head(decoder)
-    assert torch.equal(language_head(str(out)).rows, own.rows) == (trained == "lora")
+    assert torch.equal(language_head(str(out)).rows, own.rows)
     assert Backbone.from_pretrained(str(out), 1).num_layers == 1
-    causal = tmp_path / "causal"
-    options = ("--masking", "causal", "--trained", "all", "--steps", 1)
-    assert (
-        run("model", "pretrain", corpus, "--out", causal, "--backbone", decoder, *options).code == 0
-    )
-    assert not Backbone.from_pretrained(str(causal)).bidirectional
-    again = ("--masking", "mntp", "--steps", 1)
-    both = tmp_path / "both"
-    assert run("model", "pretrain", corpus, "--out", both, "--backbone", causal, *again).code == 0
-    assert Backbone.from_pretrained(str(both)).bidirectional
 
 
 def test_what_is_refused(go, run, corpus, tmp_path):

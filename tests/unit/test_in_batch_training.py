@@ -8,7 +8,7 @@ from lexicept.errors import InputError
 from lexicept.training.ranking import collection
 from lexicept.training.ranking.objective import Objective
 from lexicept.training.ranking.run import train
-from support.runs import assert_same_model, configuration, kill_in_step, killed_run, metrics
+from support.runs import assert_same_run, configuration, kill_in_step, killed_run, metrics
 
 pytestmark = pytest.mark.usefixtures("_hasty")
 
@@ -33,7 +33,7 @@ def test_in_batch_negatives_alone_need_no_mining(inputs, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Objective, "components", watched)
     train(esplade(inputs), tmp_path / "run")
-    assert batches == [(3, 3, [1, 1, 1])] * 20  # 10 steps of two batches, one document for each
+    assert batches == [(3, 3, [1, 1, 1])] * 10  # 5 steps of two batches, one document for each
     told = metrics(tmp_path / "run")[0]
     assert "in_batch" in told
     config = json.loads(
@@ -71,13 +71,12 @@ def test_losses_that_compare_candidates_need_some(inputs, loss, message):
         )
 
 
-@pytest.mark.parametrize("trained", ["head", "all"])
-def test_frequencies_of_a_sample_survive_a_kill(inputs, tmp_path, monkeypatch, trained):
-    """A sample of 12 of 40 documents is counted at steps 0, 3, 6 and 9, and batches are not."""
-    sampled = {"df_source": "sample", "df_texts": 12, "df_every": 3, "alpha": 0.2, "beta": 4}
+def test_frequencies_of_a_sample_survive_a_kill(inputs, tmp_path, monkeypatch):
+    """A sample of 12 of 40 documents is counted at steps 0, 2 and 4, and batches are not."""
+    sampled = {"df_source": "sample", "df_texts": 12, "df_every": 2, "alpha": 0.2, "beta": 4}
     config = configuration(
         inputs,
-        model={"trained": trained},
+        model={"trained": "all"},
         document_regularizer=sampled,
         query_regularizer={"kind": "df_flops", **sampled, "df_texts": 500},
     )
@@ -90,10 +89,9 @@ def test_frequencies_of_a_sample_survive_a_kill(inputs, tmp_path, monkeypatch, t
 
     monkeypatch.setattr(Objective, "recount", watched)
     train(config, tmp_path / "unbroken")
-    both = [(step, side) for step in (0, 3, 6, 9) for side in ("query", "document")]
+    both = [(step, side) for step in (0, 2, 4) for side in ("query", "document")]
     sizes = {"query": 20, "document": 12}  # all 20 training queries
     assert counted == [(step, side, sizes[side]) for step, side in both]
-    killed_run(config, tmp_path / "run", kill_in_step, 7)
+    killed_run(config, tmp_path / "run", kill_in_step, 3)
     train(config, tmp_path / "run")
-    assert metrics(tmp_path / "run") == metrics(tmp_path / "unbroken")
-    assert_same_model(tmp_path / "run" / "model", tmp_path / "unbroken" / "model")
+    assert_same_run(tmp_path / "run", tmp_path / "unbroken")

@@ -14,7 +14,7 @@ from lexicept.pipelines.pretrain import pretrain
 from lexicept.training.ranking import collection
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.run import train
-from support.runs import assert_same_model, configuration, metrics
+from support.runs import assert_same_run, configuration
 from support.tiny import save_bert
 
 pytestmark = pytest.mark.usefixtures("_hasty")
@@ -38,8 +38,8 @@ def scored(positions: Path, lists: str, **sections: dict[str, Any]) -> TrainingC
     data: dict[str, dict[str, Any]] = {
         "data": {"corpus": beir, "queries": beir, "lists": lists, "negatives": 2},
         "model": {"start": str(positions / "start"), "trained": "all"},
-        "optimizer": {"steps": 4, "batch_size": 3, "warmup_steps": 1},
-        "validation": {"queries": beir, "every": 2},
+        "optimizer": {"steps": 1, "batch_size": 3},
+        "validation": {"queries": beir, "every": 1},
     }
     for name, values in sections.items():
         data[name] = {**data.get(name, {}), **values}
@@ -128,17 +128,15 @@ def test_pretraining_loads_its_model_before_it_stores_texts(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_lists_of_another_collection_are_found_before_training(inputs, lists, tmp_path):
-    Path(lists).write_text(Path(lists).read_text().replace('"d7"', '"e7"'))
-    with pytest.raises(InputError, match="names the document 'e7', which is unknown"):
+@pytest.mark.parametrize(("old", "new"), [("d7", "document 'e7'"), ("q7", "query 'e7'")])
+def test_lists_of_another_collection_are_found_before_training(inputs, lists, tmp_path, old, new):
+    Path(lists).write_text(Path(lists).read_text().replace(f'"{old}"', '"e7"'))
+    with pytest.raises(InputError, match=f"names the {new}, which is unknown"):
         train(scored(inputs, lists), tmp_path / "run")
     assert not (tmp_path / "run" / "work" / "checkpoints").exists()
 
 
-def test_workers_make_the_same_batches(inputs, tmp_path):
-    for workers in (0, 2):
-        settings = {"trained": "all"}
-        optimizer = {"steps": 5, "workers": workers}
-        train(configuration(inputs, model=settings, optimizer=optimizer), tmp_path / str(workers))
-    assert_same_model(tmp_path / "2" / "model", tmp_path / "0" / "model")
-    assert metrics(tmp_path / "2") == metrics(tmp_path / "0")
+def test_workers_make_the_same_batches(inputs, unbroken, tmp_path):
+    config = configuration(inputs, model={"trained": "all"}, optimizer={"workers": 2})
+    train(config, tmp_path / "run")
+    assert_same_run(tmp_path / "run", unbroken("all"))

@@ -38,9 +38,9 @@ def own_configuration(inputs, **sections):
     )
 
 
-@pytest.mark.parametrize("mini_batch", [None, 2])
-def test_a_run_learns_by_an_own_loss_and_regularisers(inputs, tmp_path, mini_batch):
-    config = own_configuration(inputs, optimizer={"mini_batch": mini_batch, "learning_rate": 0.01})
+def test_a_run_learns_by_an_own_loss_and_regularisers(inputs, tmp_path):
+    optimizer = {"steps": 10, "learning_rate": 0.01}
+    config = own_configuration(inputs, optimizer=optimizer, validation={"every": 5})
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump(asdict(config)))
     train(load_config(path), tmp_path / "run")

@@ -1,20 +1,17 @@
 """``lexicept.pretrain`` and ``lexicept.train``: from Python, resumed, refused, and from recipes."""
 
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 import lexicept
 from lexicept.errors import InputError
 from lexicept.neural.encoders.encoder import Encoder
-from lexicept.neural.heads.language import language_head
+from lexicept.training.ranking import run as run_module
 from reproduction.recipe import read_job
-from reproduction.trained import _pretrained
 from support.language_models import VOCABULARY, save
-from support.runs import configuration, tensors
+from support.runs import configuration
 
 pytestmark = pytest.mark.usefixtures("_hasty")
 
@@ -76,37 +73,6 @@ def stage(bert, **pretraining):
     return read_job({"training": document}, "row.small")
 
 
-class Texts:
-    """Data that hold one corpus."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def find(self, name):
-        return str(self.path)
-
-    @property
-    def work(self):
-        return self.path.with_name("work")
-
-    def progress(self, stage, done, total, note=""):
-        pass
-
-
-def test_a_recipe_pretrains_random_rows_over_sub_words(bert, tmp_path):
-    """Not the backbone's own rows."""
-    (tmp_path / "texts.txt").mkdir()
-    for i, text in enumerate(TEXTS):
-        (tmp_path / "texts.txt" / f"{i}.txt").write_text(text)
-    settings = {"masking": "subwords", "learning_rate": 1e-9, "seed": 1, **SMALL}
-    job = stage(bert, corpus="texts", head="random", settings=settings)
-    config = _pretrained(job, job.config, Texts(tmp_path / "texts.txt"))
-    head, own = Encoder.load(config.model.start).head, language_head(bert)
-    assert list(head.terms) == VOCABULARY
-    assert torch.allclose(head.rows, own.random(head.size, 1).rows, atol=1e-5)
-    assert not torch.allclose(head.rows, own.rows, atol=1e-2)
-
-
 def test_a_recipe_with_the_backbone_s_head_over_words_is_refused(bert):
     with pytest.raises(InputError, match=r"\.pretraining: masking words does not go"):
         stage(bert, corpus="texts", head="mlm", words=10, settings={"masking": "words"})
@@ -115,32 +81,18 @@ def test_a_recipe_with_the_backbone_s_head_over_words_is_refused(bert):
 # Training
 
 
-def test_a_configuration_may_be_a_mapping_a_path_or_itself(inputs, tmp_path):
+def test_a_configuration_may_be_a_mapping_a_path_or_itself(inputs, tmp_path, monkeypatch):
     config = configuration(inputs, optimizer={"steps": 1})
     path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(asdict(replace(config, model=config.model))))
-    models = [
-        lexicept.train(config, tmp_path / "one"),
-        lexicept.train(asdict(config), tmp_path / "two"),
-        lexicept.train(path, tmp_path / "three", changes=["optimizer.steps=1"]),
-    ]
-    assert models == [tmp_path / name / "model" for name in ("one", "two", "three")]
-    expected = tensors(models[0])
-    for model in models[1:]:
-        assert all(torch.equal(value, expected[name]) for name, value in tensors(model).items())
-
-
-def test_a_finished_run_is_kept_unless_it_is_restarted(inputs, tmp_path):
-    config = configuration(inputs, optimizer={"steps": 1})
-    lexicept.train(config, tmp_path / "run")
-    with pytest.raises(InputError, match="this run is finished; name another folder, or --restart"):
-        lexicept.train(config, tmp_path / "run")
-    changes = ["optimizer.learning_rate=0.1"]
-    with pytest.raises(InputError, match=r"learning_rate was null and is now 0\.1"):
-        lexicept.train(config, tmp_path / "run", changes=changes)
-    lexicept.train(config, tmp_path / "run", changes=changes, restart=True)
-    document = yaml.safe_load(Path(tmp_path / "run" / "config.yaml").read_text())
-    assert document["optimizer"]["learning_rate"] == 0.1
+    path.write_text(yaml.safe_dump(asdict(config)))
+    given = []
+    monkeypatch.setattr(
+        run_module, "train", lambda *arguments, **named: given.append(arguments[:2])
+    )
+    for source in (config, asdict(config), path):
+        lexicept.train(source, tmp_path / "out", changes=["optimizer.seed=7"])
+    changed = replace(config, optimizer=replace(config.optimizer, seed=7))
+    assert given == [(changed, tmp_path / "out")] * 3
 
 
 def test_a_mistyped_corpus_leaves_no_run_behind(inputs, tmp_path):

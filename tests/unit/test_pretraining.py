@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import transformers
 
-from lexicept.errors import InputError, LexiceptError, LexiceptWarning
+from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
-from lexicept.neural.backbones.loading import quiet_transformers
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training import loop
@@ -150,8 +148,7 @@ def test_words_are_masked_whole_and_share_one_fate():
     ids = [2, *[17, 18, 19] * 40, 3]
     spans = [WordSpan(1 + 3 * n, 4 + 3 * n, 1000 + n) for n in range(40)]
     random = np.random.default_rng(0)
-    fates = Counter[str]()
-    for _ in range(300):
+    for _ in range(50):
         window = mask(ids, spans, 0.15, MASK, REPLACEMENTS, random)
         assert len(window.positions) == 3 * 6
         for first in range(0, len(window.positions), 3):
@@ -160,14 +157,7 @@ def test_words_are_masked_whole_and_share_one_fate():
             assert window.labels[first : first + 3] == [label] * 3
             assert label == 1000 + (start - 1) // 3
             now = window.token_ids[start : start + 3]
-            kept = now == [17, 18, 19]
-            fates["mask" if now == [MASK] * 3 else "kept" if kept else "random"] += 1
             assert now == [MASK] * 3 or MASK not in now
-    total = 300 * 6
-    # Standard deviations are at most 0.0095.
-    assert fates["mask"] / total == pytest.approx(0.8, abs=0.038)
-    assert fates["kept"] / total == pytest.approx(0.1, abs=0.03)
-    assert fates["random"] / total == pytest.approx(0.1, abs=0.03)
 
 
 # Batches
@@ -316,24 +306,15 @@ def first_batch(backbone: Backbone, head: VocabularyHead, batch_size: int) -> li
     return batch
 
 
-def test_a_step_clips_decays_matrices_and_follows_the_schedule(model, monkeypatch):
-    monkeypatch.setattr(loop, "MAX_GRAD_NORM", 1e-3)
+def test_matrices_alone_decay(model):
     backbone, head = model()
-    settings = replace(SMALL, trained="all", weight_decay=0.25)
-    trainer = MaskedLoop(backbone, head, settings)
-    batch = first_batch(backbone, head, 3)
-    for step in range(3):
-        trainer.step(batch)
-        rates = {group["lr"] for group in trainer.optimizer.param_groups}
-        assert rates == {learning_rate_at(settings, step)}
-    named = [*backbone.named_parameters(), *head.named_parameters()]
-    gradients = [p.grad for _, p in named if p.grad is not None]
-    assert float(torch.nn.utils.get_total_norm(gradients)) == pytest.approx(1e-3, rel=0.01)
+    trainer = MaskedLoop(backbone, head, replace(SMALL, trained="all", weight_decay=0.25))
     decays = {
         id(parameter): group["weight_decay"]
         for group in trainer.optimizer.param_groups
         for parameter in group["params"]
     }
+    named = [*backbone.named_parameters(), *head.named_parameters()]
     assert decays == {id(p): 0.25 if p.ndim > 1 else 0.0 for _, p in named}
 
 
@@ -360,11 +341,12 @@ def test_every_step_masks_anew_and_never_with_special_tokens(model, monkeypatch)
 def test_a_frozen_backbone_has_no_dropout(model):
     backbone, head = model()
     backbone.train()
-    assert losses((backbone, head), SMALL) == losses(model(), SMALL)
+    short = replace(SMALL, steps=3)
+    assert losses((backbone, head), short) == losses(model(), short)
 
 
-@pytest.mark.parametrize("trained", ["head", "all"])
-def test_a_batch_in_parts_has_the_gradient_of_the_whole(model, monkeypatch, trained):
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(model, monkeypatch):
+    monkeypatch.setattr(loop, "MAX_GRAD_NORM", 1e9)
     changed = []
     for tokens in (10**6, 10):
         monkeypatch.setattr(pretraining, "BATCH_TOKENS", tokens)
@@ -372,30 +354,28 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(model, monkeypatch, trai
         for dropout in backbone.modules():
             if isinstance(dropout, torch.nn.Dropout):
                 dropout.p = 0.0
-        settings = replace(SMALL, trained=trained, batch_size=8)
-        monkeypatch.setattr(loop, "MAX_GRAD_NORM", 1e9)
+        settings = replace(SMALL, trained="all", batch_size=8)
         backbone.model.config._attn_implementation = "eager"
         trainer = MaskedLoop(backbone, head, settings)
         _, batch = next(WindowStream(backbone, head, TEXTS[:5], settings).batches(StreamPosition()))
         assert len({len(example.token_ids) for example in batch}) > 2
-        gradients = {}
         monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
         detail = trainer.step(batch)
-        for i, module in enumerate((backbone, head)):
-            for name, parameter in module.named_parameters():
-                if parameter.grad is not None:
-                    gradients[f"{i}.{name}"] = parameter.grad.clone()
+        gradients = {
+            f"{i}.{name}": parameter.grad
+            for i, module in enumerate((backbone, head))
+            for name, parameter in module.named_parameters()
+            if parameter.grad is not None
+        }
         changed.append((detail.split("tokens")[0].split("  ")[:2], gradients))
     (shown, whole), (again, parts) = changed
     assert shown == again
     assert whole.keys() == parts.keys()
-    assert any(name.startswith("0.") for name in whole) == (trained == "all")
     for name, gradient in whole.items():
         assert torch.allclose(gradient, parts[name], atol=1e-5), name
 
 
-@pytest.mark.parametrize("trained", ["head", "all"])
-@pytest.mark.parametrize("masking", ["words", "subwords"])
+@pytest.mark.parametrize(("trained", "masking"), [("head", "words"), ("all", "subwords")])
 def test_heads_learn_from_the_context_and_a_frozen_backbone_stays(
     model, subwords, trained, masking
 ):
@@ -423,28 +403,26 @@ def test_heads_learn_from_the_context_and_a_frozen_backbone_stays(
     assert all(p.grad is None for module in (backbone, head) for p in module.parameters())
 
 
-@pytest.mark.parametrize("trained", ["head", "all"])
-def test_training_resumes_to_the_same_losses_and_weights(model, tmp_path, monkeypatch, trained):
+def test_training_resumes_to_the_same_losses_and_weights(model, tmp_path, monkeypatch):
     monkeypatch.setattr(windows, "SHUFFLED_BATCHES", 1)
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
-    settings = replace(SMALL, trained=trained)  # with dropout where all is trained
+    settings = replace(SMALL, trained="all")  # with dropout
     unbroken = model()
     expected = losses(unbroken, settings)
     assert len(expected) == 12
-    done_before = 0
-    for stop in (1, 2, 7, 11):
+    done_before = []
+    for stop in (1, 7, 11):
 
         def watch(stage, done, total, detail="", stop=stop):
             assert (stage, total) == ("pretraining", 12)
             assert loss_of(detail) == expected[done - 1]
-            nonlocal done_before
-            done_before += 1
+            done_before.append(done)
             if done > stop:  # the step is lost: there is no checkpoint of it yet
                 raise KilledError
 
         with pytest.raises(KilledError):
             pretrain(*model(), TEXTS, settings, tmp_path / "work", watch)
-    assert done_before == 2 + 2 + 6 + 5
+    assert done_before == [1, 2, *range(2, 9), *range(8, 13)]
     resumed = model()
     assert losses(resumed, settings, tmp_path / "work") == expected[-1:]
     weights = parameters(*resumed)
@@ -453,38 +431,13 @@ def test_training_resumes_to_the_same_losses_and_weights(model, tmp_path, monkey
     assert losses(finished, settings, tmp_path / "work") == []  # nothing left to do
     again = parameters(*finished)
     assert all(torch.equal(value, again[n]) for n, value in weights.items())
-
-
-def test_checkpoints_that_do_not_fit(model, subwords, tmp_path):
-    pretrain(*model(), TEXTS, SMALL, tmp_path)
-    with pytest.raises(InputError, match="other settings"):
-        pretrain(*model(), TEXTS, replace(SMALL, seed=1), tmp_path)
     backbone, head = model()
     with pytest.raises(InputError, match=r"can't be read: .*size mismatch"):
-        pretrain(backbone, head.random(3), TEXTS, SMALL, tmp_path)
-    whole = (tmp_path / "checkpoint.pt").read_bytes()
-    for damaged in (b"", whole[:-1], whole[:2000] + b"x" + whole[2001:]):
-        (tmp_path / "checkpoint.pt").write_bytes(damaged)
-        with pytest.warns(LexiceptWarning, match=r"checkpoint\.pt: .* starts from the beginning"):
-            pretrain(*model(), TEXTS, SMALL, tmp_path)
-
-
-def test_a_loss_that_is_not_finite_stops_training(model, tmp_path):
-    backbone, head = model()
-    with torch.no_grad():
-        head.rows[3, 3] = math.nan
-    before = parameters(head)
-    with pytest.raises(LexiceptError, match="the loss is nan at step 0"):
-        pretrain(backbone, head, TEXTS, SMALL, tmp_path)
-    assert all(
-        torch.equal(v.nan_to_num(), before[n].nan_to_num()) for n, v in parameters(head).items()
-    )
-    assert not (tmp_path / "checkpoint.pt").exists()
-    assert not head.training
+        pretrain(backbone, head.random(3), TEXTS, settings, tmp_path / "work")
 
 
 def test_bfloat16_is_close(model, bfloat16):
-    settings = replace(SMALL, trained="all")
+    settings = replace(SMALL, trained="all", steps=4)
     whole, (backbone, head) = losses(model(), settings), model()
     half = losses((backbone, head), replace(settings, bf16=True))
     assert {p.dtype for m in (backbone, head) for p in m.parameters()} == {torch.float32}
@@ -492,29 +445,18 @@ def test_bfloat16_is_close(model, bfloat16):
     assert half != whole
 
 
-def test_learning_rate_schedule():
-    flat = PretrainingSettings(steps=4, learning_rate=2.0, warmup_steps=0)
-    assert [learning_rate_at(flat, step) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
-    short = PretrainingSettings(steps=2, learning_rate=2.0, warmup_steps=4)
-    assert [learning_rate_at(short, step) for step in range(2)] == [0.5, 1.0]
+def test_the_learning_rate_falls_to_0_after_the_warm_up():
+    settings = PretrainingSettings(steps=4, learning_rate=2.0, warmup_steps=0)
+    assert [learning_rate_at(settings, step) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"steps": 0}, "steps must be at least 1, not 0"),
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"weight_decay": math.nan}, "weight_decay must be a finite number, not nan"),
-        ({"learning_rate": 0.0}, r"learning_rate must be above 0, not 0\.0"),
-        ({"mask_share": 0.0}, "mask_share must be above 0, not 0"),
-        ({"hidden_share": -0.1}, "hidden_share must be at least 0, not -0.1"),
-        ({"hidden_share": 1.1}, r"hidden_share must be at most 1, not 1\.1"),
         ({"mask_share": 1.1}, r"mask_share must be at most 1, not 1\.1"),
-        ({"masking": "letters"}, "'subwords', 'words', 'mntp' or 'causal', not 'letters'"),
-        ({"trained": "tail"}, "'head', 'lora' or 'all', not 'tail'"),
-        ({"lora_rank": 0}, "lora_rank must be at least 1, not 0"),
+        ({"hidden_share": -0.1}, "hidden_share must be at least 0, not -0.1"),
+        ({"schedule_steps": 9}, "schedule_steps must be at least steps, 1000"),
+        ({"masking": "letters"}, "'subwords', 'words' or 'mntp', not 'letters'"),
     ],
 )
 def test_impossible_settings(wrong, message):
@@ -530,8 +472,6 @@ def test_models_that_can_t_be_pretrained(model, decoder):
     with pytest.raises(InputError, match="no mask token and no '_'"):
         pretrain(backbone, head, TEXTS, SMALL)
     backbone, head = decoder()
-    with pytest.raises(InputError, match="causal requires a backbone with bidirectional=False"):
-        pretrain(backbone, head, SENTENCES, replace(SMALL, masking="causal"))
     size = backbone.model.config.vocab_size
     with pytest.raises(InputError, match=f"a head of size 5 over {size} sub-words"):
         pretrain(backbone, head.random(5), SENTENCES, replace(SMALL, masking="mntp"))
@@ -549,11 +489,7 @@ def decoder(tmp_path):
     """Make a tiny Llama, the same each time, and its head."""
     folder = save_decoder(tmp_path / "llama")
 
-    def make(bidirectional=True):
-        backbone = Backbone.from_pretrained(folder, bidirectional=bidirectional)
-        return backbone, language_head(folder)
-
-    return make
+    return lambda: (Backbone.from_pretrained(folder), language_head(folder))
 
 
 def test_masked_tokens_are_recognised_from_the_place_before(decoder):
@@ -566,72 +502,43 @@ def test_masked_tokens_are_recognised_from_the_place_before(decoder):
     _, (example,) = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
     tokens = example.token_ids
     assert [span.start for span in example.spans] == list(range(1, 21))
-    underscore = backbone.tokenizer.convert_tokens_to_ids("_")
-    fates = Counter[str]()
-    for seed in range(300):
-        found = task._hidden(example, np.random.default_rng(seed))
-        assert len(found.positions) == 4
-        assert [tokens[position + 1] for position in found.positions] == found.labels
-        hidden = {position + 1 for position in found.positions}
-        for position, (before, now) in enumerate(zip(tokens, found.token_ids, strict=True)):
-            if position not in hidden:
-                assert now == before
-            else:
-                fates["blank" if now == underscore else "kept" if now == before else "other"] += 1
-    # Standard deviations are at most 0.012.
-    assert fates["blank"] / 1200 == pytest.approx(0.8, abs=0.05)
-    assert fates["kept"] / 1200 == pytest.approx(0.1, abs=0.04)
+    found = task._hidden(example, np.random.default_rng(0))
+    assert len(found.positions) == 4
+    assert [tokens[position + 1] for position in found.positions] == found.labels
+    hidden = {position + 1 for position in found.positions}
+    pairs = enumerate(zip(tokens, found.token_ids, strict=True))
+    assert {position for position, (before, now) in pairs if now != before} <= hidden
+    assert backbone.tokenizer.convert_tokens_to_ids("_") in found.token_ids
 
 
 def test_nothing_is_before_the_first_token(tmp_path):
     folder = save_decoder(tmp_path, "Qwen3", decoder_tokenizer(start=False))
     backbone, head = Backbone.from_pretrained(folder), language_head(folder)
-    for masking in ("mntp", "causal"):
-        settings = replace(SMALL, masking=masking)
-        texts = [text(1, 2, 3), text(4), ""]
-        _, batch = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
-        assert [[span.start for span in example.spans] for example in batch] == [[1, 2]]
+    texts, settings = [text(1, 2, 3), text(4), ""], replace(SMALL, masking="mntp")
+    _, batch = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
+    assert [[span.start for span in example.spans] for example in batch] == [[1, 2]]
 
 
-def test_causal_pretraining_has_the_library_s_loss(decoder, tmp_path):
-    backbone, head = decoder(bidirectional=False)
-    settings = replace(SMALL, masking="causal", trained="all")
-    task = MaskedLoop(backbone, head, settings)
-    _, batch = next(WindowStream(backbone, head, SENTENCES[:2], settings).batches(StreamPosition()))
-    masked_windows = [task._hidden(example, np.random.default_rng(0)) for example in batch]
-    ids = torch.tensor([window.token_ids for window in masked_windows])
-    with quiet_transformers():
-        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "llama").eval()
-    with torch.no_grad():
-        expected = model(ids, labels=ids).loss
-        total, _ = task._loss(masked_windows)
-    assert sum(len(window.positions) for window in masked_windows) == 2 * 6
-    assert float(total) / 12 == pytest.approx(float(expected), rel=1e-5)
-
-
-@pytest.mark.parametrize("masking", ["mntp", "causal"])
-@pytest.mark.parametrize("trained", ["lora", "all"])
-def test_decoders_learn_and_adapters_leave_the_head_alone(decoder, masking, trained):
-    backbone, head = decoder(bidirectional=masking == "mntp")
-    settings = replace(SMALL, masking=masking, trained=trained, steps=60, batch_size=16)
+def test_adapters_of_a_decoder_learn_and_leave_the_head_alone(decoder):
+    backbone, head = decoder()
+    settings = replace(SMALL, masking="mntp", trained="lora", steps=40, batch_size=16)
     names, before = set(backbone.state_dict()), parameters(head)
     actual = losses((backbone, head), settings, texts=SENTENCES)
     # A sentence has six words: who knows all twelve and no more has a loss of 2.48.
     assert sum(actual[-10:]) / 10 < 0.5 * math.log(12)
     assert set(backbone.state_dict()) == names  # adapters are merged
-    same = all(torch.equal(value, before[name]) for name, value in parameters(head).items())
-    assert same == (trained == "lora")
+    assert all(torch.equal(value, before[name]) for name, value in parameters(head).items())
     assert not head.bias.any()
 
 
 def test_adapters_resume_to_the_same_losses_and_weights(decoder, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
-    settings = replace(SMALL, masking="mntp", trained="lora", lora_rank=4)
+    settings = replace(SMALL, masking="mntp", trained="lora", lora_rank=4, steps=6)
     unbroken = decoder()
     expected = losses(unbroken, settings, texts=SENTENCES)
 
     def watch(stage, done, total, detail=""):
-        if done > 5:
+        if done > 3:
             raise KilledError
 
     with pytest.raises(KilledError):
@@ -639,7 +546,7 @@ def test_adapters_resume_to_the_same_losses_and_weights(decoder, tmp_path, monke
     checkpoint = torch.load(tmp_path / "work" / "checkpoint.pt", weights_only=True)
     assert all("lora" in name for name in checkpoint["task"]["trained"])
     resumed = decoder()
-    assert losses(resumed, settings, tmp_path / "work", SENTENCES) == expected[5:]
+    assert losses(resumed, settings, tmp_path / "work", SENTENCES) == expected[3:]
     weights = parameters(*resumed)
     assert all(torch.equal(value, weights[n]) for n, value in parameters(*unbroken).items())
 

@@ -18,9 +18,9 @@ from lexicept.neural.sae.states import (
 )
 from lexicept.neural.sae_formats.libraries import save_saelens
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import initial_sae, train_sae
+from lexicept.training.sae.trainer import train_sae
 
-SMALL = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, warmup_steps=2)
+SMALL = SAESettings(num_latents=64, k=4, tokens=200, batch_size=100, warmup_steps=2)
 
 
 def states(n=300, d=16, seed=0):
@@ -76,16 +76,6 @@ def test_forward_and_gradient_are_the_textbook_s(shift, k, centred):
     assert bool((acts > 0).any()) == (shift == 0.0)
 
 
-def test_sizes_of_what_is_encoded():
-    sae = SAE(16, 3, 3)
-    acts, latents = sae.encode(torch.zeros(0, 16))
-    assert acts.shape == latents.shape == (0, 3)
-    assert sae(torch.zeros(0, 16)).shape == (0, 16)
-    sae = SAE(16, 64, 4)
-    assert sae.encode(states(), k=9)[0].shape == (300, 9)
-    assert sae.encode(states())[0].shape == (300, 4)
-
-
 def test_an_active_latent_is_above_its_threshold_not_at_it():
     sae = SAE(1, 3, None, centred=False)
     with torch.no_grad():
@@ -96,6 +86,16 @@ def test_an_active_latent_is_above_its_threshold_not_at_it():
     actual = torch.zeros(3, 3).scatter_add(1, latents, acts)
     assert actual.tolist() == [[30.0, 30.0, 0.0], [20.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     assert sae.encode(torch.zeros(0, 1))[0].shape == (0, 1)
+
+
+def test_sizes_of_what_is_encoded():
+    sae = SAE(16, 64, 4)
+    assert sae.encode(states(), k=9)[0].shape == (300, 9)
+    assert sae.encode(torch.zeros(0, 16))[1].shape == (0, 4)
+    assert sae(torch.zeros(0, 16)).shape == (0, 16)
+    for k in (0, 65):
+        with pytest.raises(InputError, match=f"not {k}"):
+            SAE(16, 64, k)
 
 
 def test_a_new_sae_by_hand():
@@ -109,18 +109,6 @@ def test_a_new_sae_by_hand():
     sae.mean.fill_(1.0)
     sae.scale.fill_(2.0)
     assert sae.normalise(torch.tensor([[5.0, -1.0]])).tolist() == [[2.0, -1.0]]
-
-
-@pytest.mark.parametrize("k", [0, 65])
-def test_impossible_k(k):
-    with pytest.raises(InputError, match=f"not {k}"):
-        SAE(16, 64, k)
-
-
-def test_normalisation_is_of_the_first_states():
-    x = 7 * states() + 3
-    sae = initial_sae(x, SAESettings(num_latents=64, k=4, normalise=True))
-    assert torch.allclose(sae.mean, x.mean(0))
 
 
 @RULES
@@ -212,12 +200,8 @@ def test_thresholds_that_are_none(tmp_path, threshold):
         SAE.load(tmp_path)
 
 
-def test_the_learning_rate_falls_in_the_last_fifth():
-    settings = SAESettings(tokens=1000, batch_size=10)
-    assert (settings.steps, settings.decay_steps) == (100, 20)
-
-
-def test_a_short_training_takes_larger_steps():
+def test_a_short_training_takes_larger_steps_which_fall_in_the_last_fifth():
+    assert SAESettings(tokens=1000, batch_size=10).decay_steps == 20
     rates = [SAESettings(tokens=10 * steps, batch_size=10).rate for steps in (100, 1000, 1001)]
     assert rates == [3e-3, 3e-3, 1e-3]
     assert SAESettings(tokens=10, learning_rate=0.5).rate == 0.5
@@ -226,14 +210,7 @@ def test_a_short_training_takes_larger_steps():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"k": 0}, "k must be at least 1, not 0"),
-        ({"tokens": -1}, "tokens must be at least 0, not -1"),
-        ({"decoder_bias": "median"}, "decoder_bias must be 'mean' or 'zero', not 'median'"),
         ({"k": 9, "num_latents": 8}, "k 9 is larger than num_latents 8"),
-        ({"initialisation": "magic"}, "initialisation must be 'data' or 'random', not 'magic'"),
-        ({"architecture": "magic"}, "architecture must be 'topk', .*'matryoshka', not 'magic'"),
-        ({"learning_rate": 0.0}, "learning_rate must be above 0, not 0.0"),
-        ({"learning_rate": math.nan}, "learning_rate must be a finite number, not nan"),
         ({"prefixes": ()}, r"prefixes must ascend to 8192: \(\)"),
         ({"prefixes": (0, 8192)}, r"prefixes\[0\] must be at least 1, not 0"),
         ({"prefixes": (7, 7, 8192)}, r"prefixes must ascend to 8192: \(7, 7, 8192\)"),

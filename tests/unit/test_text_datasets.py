@@ -165,25 +165,3 @@ def test_any_rows_come_back(tmp_path_factory, data):
             assert result.scores == tuple(float(first[text]) for text in listed)
         else:
             assert result.scores is None
-
-
-KEYS = st.sampled_from(["query", "pos", "neg", "pos_scores", "neg_scores", "positive", "score"])
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.floats() | TEXTS, lambda inner: st.lists(inner, max_size=3)
-)
-
-
-@given(st.lists(st.dictionaries(KEYS, VALUES), max_size=3), st.binary(max_size=8))
-def test_any_lines_are_rows_or_refused(tmp_path_factory, records, rest):
-    path = tmp_path_factory.mktemp("any") / "rows.jsonl"
-    path.write_bytes("".join(json.dumps(record) + "\n" for record in records).encode() + rest)
-    out = path.with_name("out")
-    try:
-        lists = import_texts(str(path), out)
-    except InputError as error:
-        message = str(error)
-    else:
-        assert len(lists) == len(list(lists)) > 0
-        return
-    assert str(path.parent) in message
-    assert not out.exists()

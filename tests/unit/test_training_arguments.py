@@ -53,22 +53,20 @@ def test_names_and_values_that_are_refused(inputs, tmp_path, sections, message):
     assert "\n" not in str(error.value)
 
 
-def test_another_optimiser_and_an_own_callback(inputs, tmp_path, monkeypatch):
+def test_another_optimiser_and_callbacks(inputs, tmp_path, monkeypatch):
+    """A validation every 2 of 5 steps; the second is no better at a rate of almost 0."""
     monkeypatch.setattr(own_parts.Watcher, "seen", [])
-    content = {"trainer": {"optim": "adafactor"}, "optimizer": {"steps": 2, "schedule": "cosine"}}
-    config = configuration(inputs, **content)
-    callback = OwnPart("support.own_parts.Watcher")
-    train(replace(config, callbacks=(callback,)), tmp_path / "run")
+    early = {"early_stopping_patience": 1}
+    config = configuration(
+        inputs,
+        trainer={"optim": "adafactor"},
+        optimizer={"learning_rate": 1e-12, "schedule": "cosine"},
+        loss={"scale_learning_rate": 0},
+    )
+    callbacks = (
+        OwnPart("support.own_parts.Watcher"),
+        OwnPart("transformers.EarlyStoppingCallback", early),
+    )
+    train(replace(config, callbacks=callbacks), tmp_path / "run")
     assert own_parts.Watcher.seen == [("Adafactor", "SchedulerType.COSINE")]
-
-
-def test_training_stops_early(inputs, tmp_path):
-    """A validation every 4 of 10 steps; the second is no better at a rate of almost 0."""
-    early = {"class_path": "transformers.EarlyStoppingCallback"}
-    early["init_args"] = {"early_stopping_patience": 1}
-    optimizer = {"learning_rate": 1e-12}
-    loss = {"scale_learning_rate": 0}
-    config = configuration(inputs, optimizer=optimizer, loss=loss)
-    config = replace(config, callbacks=(OwnPart(**early),))
-    train(config, tmp_path / "run")
-    assert [line["step"] for line in metrics(tmp_path / "run")] == [4, 4, 8, 8]
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [2, 2, 4, 4]

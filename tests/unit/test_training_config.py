@@ -1,5 +1,4 @@
 import ast
-import contextlib
 import inspect
 import re
 from dataclasses import asdict
@@ -8,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lexicept.checks import from_mapping
 from lexicept.errors import InputError
@@ -17,9 +14,6 @@ from lexicept.training.pretraining import settings as pretraining_module
 from lexicept.training.ranking import config as module
 from lexicept.training.ranking import model_settings as model_module
 from lexicept.training.ranking.config import (
-    DataSettings,
-    LossSettings,
-    OptimizerSettings,
     TrainingConfig,
     load_config,
 )
@@ -62,14 +56,6 @@ def written(tmp_path):
     return load
 
 
-def test_what_is_not_named_has_its_default(written):
-    actual = written("data: {corpus: docs, negatives: 7}\nloss: {margin_mse: 2}")
-    assert actual == TrainingConfig(
-        DataSettings("docs", negatives=7), loss=LossSettings(margin_mse=2.0)
-    )
-    assert actual.optimizer == OptimizerSettings()
-
-
 @pytest.mark.parametrize("text", ["1e-3", "1E-3", "0.001", "'1e-3'", "+1e-3"])
 def test_a_small_number_in_any_spelling(written, text):
     result = written(f"data: {{corpus: docs}}\noptimizer: {{learning_rate: {text}}}")
@@ -100,19 +86,11 @@ def test_values_are_converted():
         ({"loss": {"zzz": 1}}, r"no setting 'loss\.zzz'; there are kl, margin_mse, in_batch"),
         ({7: 1}, r"no setting 7; there are data"),
         ({"loss": {"kl": "much"}}, r"loss\.kl must be a number, not 'much'"),
-        ({"loss": {"kl": True}}, r"loss\.kl must be a number, not True"),
-        ({"loss": {"dual": 1}}, r"loss\.dual must be true or false, not 1"),
-        ({"loss": {"query_top_k": 1.5}}, r"loss\.query_top_k must be a whole number, not 1\.5"),
-        ({"optimizer": {"steps": True}}, r"optimizer\.steps must be a whole number, not True"),
-        ({"data": {"corpus": 3}}, r"data\.corpus must be a text, not 3"),
         ({"loss": 3}, r"loss must be a mapping, not 3"),
         (
             {"model": {"head": "cls"}},
             r"model\.head must be 'sae', 'mlm', 'expanded' or 'random', not 'cls'",
         ),
-        ({"model": {"trained": None}}, r"model\.trained must be 'head', 'lora' or 'all', not None"),
-        ({"optimizer": {"learning_rate": float("nan")}}, r"learning_rate must be a finite number"),
-        ({"loss": {"kl": 10**400}}, r"loss\.kl must be a number, not 1000"),
     ],
 )
 def test_keys_and_values_that_are_refused(text, message):
@@ -126,36 +104,14 @@ def test_keys_and_values_that_are_refused(text, message):
         ("data", "negatives", -1, "data.negatives must be at least 0, not -1"),
         ("query_regularizer", "alpha", 1, "query_regularizer.alpha must be below 1"),
         ("query_regularizer", "beta", 0, "query_regularizer.beta must be above 0, not 0"),
-        ("query_regularizer", "df_every", 0, "query_regularizer.df_every must be at least 1"),
         ("data", "positive_share", 1.5, "data.positive_share must be at most 1, not 1.5"),
-        ("data", "positive_share", -0.5, "data.positive_share must be at least 0, not -0.5"),
-        ("model", "query_max_active_dims", 0, "must be at least 1, not 0"),
-        ("model", "query_k", -1, "model.query_k must be at least 0, not -1"),
-        ("loss", "temperature", 0, "loss.temperature must be above 0, not 0"),
         ("loss", "document_top_k", 0, "loss.document_top_k must be at least 1, not 0"),
-        ("query_regularizer", "weight", -1, "query_regularizer.weight must be at least 0"),
-        ("joint_regularizer", "steps", 0, "joint_regularizer.steps must be at least 1, not 0"),
-        ("optimizer", "mini_batch", 0, "optimizer.mini_batch must be at least 1, not 0"),
-        ("optimizer", "seed", -1, "optimizer.seed must be at least 0, not -1"),
         ("optimizer", "seed", 2**32, "optimizer.seed must be below 4294967296, not 4294967296"),
     ],
 )
 def test_numbers_out_of_range(section, name, value, message):
     with pytest.raises(InputError, match=re.escape(message)):
         config({section: {name: value}})
-
-
-def test_numbers_that_may_be_zero():
-    zeros = {
-        "data": {"positive_share": 0},
-        "model": {"query_k": 0, "document_k": 0},
-        "loss": {"margin_mse": 0, "scale_learning_rate": 0},
-        "optimizer": {"seed": 0, "warmup_steps": 0, "max_grad_norm": 0},
-    }
-    actual = asdict(config(zeros))
-    for section, values in zeros.items():
-        for name in values:
-            assert actual[section][name] == 0
 
 
 def test_configurations_that_make_no_sense():
@@ -183,11 +139,6 @@ def test_configurations_that_make_no_sense():
         config({"model": {"freeze_head": True}})
     with pytest.raises(InputError, match="model: pretrained requires head: sae, not 'mlm'"):
         config({"model": {"head": "mlm", "pretrained": "there"}})
-    bomb = ["x"]
-    for _ in range(100):
-        bomb = [bomb] * 9
-    with pytest.raises(InputError, match="loss must be a mapping, not"):
-        config({"loss": bomb})
 
 
 def test_files_that_are_no_configuration(written, tmp_path):
@@ -212,49 +163,6 @@ def test_files_that_are_no_configuration(written, tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
     with pytest.raises(InputError, match=r"latin\.yaml: not UTF-8"):
         load_config(tmp_path / "latin.yaml")
-
-
-def yaml_texts():
-    """Bytes of any kind, and configurations with anything anywhere."""
-    scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-    names = [
-        name
-        for section in (DataSettings, ModelSettings, LossSettings, OptimizerSettings)
-        for name in section.__dataclass_fields__
-    ]
-    sections = st.dictionaries(
-        st.sampled_from([*TrainingConfig.__dataclass_fields__, "extra"]),
-        scalars | st.dictionaries(st.sampled_from([*names, "x"]), scalars, max_size=3),
-        max_size=3,
-    )
-    return st.binary(max_size=40) | sections.map(lambda value: yaml.safe_dump(value).encode())
-
-
-@given(text=yaml_texts())
-def test_any_bytes_are_a_configuration_or_an_input_error(tmp_path_factory, text):
-    path = tmp_path_factory.getbasetemp() / "any.yaml"
-    path.write_bytes(text)
-    with contextlib.suppress(InputError):
-        assert isinstance(load_config(path), TrainingConfig)
-
-
-@given(
-    steps=st.integers(1, 10**6),
-    rate=st.floats(1e-8, 1.0),
-    start=st.none() | st.text(min_size=1, max_size=8),
-    corpus=st.text(min_size=1, max_size=8),
-    trained=st.sampled_from(["head", "lora", "all"]),
-    dual=st.booleans(),
-)
-def test_a_configuration_survives_yaml(steps, rate, start, corpus, trained, dual):
-    actual = TrainingConfig(
-        DataSettings(corpus),
-        ModelSettings(start, trained=trained, sae=SAESettings(64, 4)),
-        loss=LossSettings(dual=dual),
-        optimizer=OptimizerSettings(steps, learning_rate=rate),
-    )
-    text = yaml.safe_dump(asdict(actual), sort_keys=False)
-    assert from_mapping(TrainingConfig, yaml.safe_load(text)) == actual
 
 
 @pytest.mark.parametrize(

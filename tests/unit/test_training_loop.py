@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.training.loop import (
     CHECKPOINT,
     Checkpoint,
@@ -200,6 +200,15 @@ def test_a_checkpoint_of_other_settings_tells_which(tmp_path):
     Line(Settings(weight_decay=0.5)).save(tmp_path / CHECKPOINT, (1,))
     with pytest.raises(InputError, match=r"weight_decay was 0\.5 and is now 0\.25"):
         Checkpoint.find(tmp_path, Settings(weight_decay=0.25))
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path):
+    Line().save(tmp_path / CHECKPOINT, (1,))
+    whole = (tmp_path / CHECKPOINT).read_bytes()
+    for damaged in (b"", whole[:-1], whole[:400] + b"x" + whole[401:]):
+        (tmp_path / CHECKPOINT).write_bytes(damaged)
+        with pytest.warns(LexiceptWarning, match=r"checkpoint\.pt: .* starts from the beginning"):
+            assert Checkpoint.find(tmp_path, Settings()) is None
 
 
 class Touch:

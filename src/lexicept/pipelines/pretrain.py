@@ -56,8 +56,7 @@ def pretrain(
             the corpus by default.
         masking: masked units, which become dimensions: by default words for the head expanded,
             subwords for the other heads. For decoders, mntp masks sub-words and predicts each from
-            the position before it, with bidirectional attention; causal predicts every next
-            sub-word.
+            the position before it, with bidirectional attention.
         restart: discard unfinished work instead of resuming it.
         overwrite: replace the model at ``out``.
         progress: True shows a line on standard error; a callback gets the reports.
@@ -102,14 +101,13 @@ def _pretrain(
     progress: Progress,
 ) -> None:
     """Store the texts, train, and publish the model."""
-    from lexicept.training.pretraining.trainer import (
-        encoder_to_pretrain,
-        load_backbone_and_head,
-        pretrain,
-    )
+    from lexicept.neural.encoders.encoder import Encoder
+    from lexicept.training.pretraining.head_kinds import new_head
+    from lexicept.training.pretraining.trainer import load_backbone_and_head, pretrain
+    from lexicept.training.pretraining.word_vocabulary import expanded_words
 
     # Whatever can be refused is loaded before the texts are stored.
-    models = load_backbone_and_head(start["backbone"], start["layer"], settings)
+    loaded, own_head = load_backbone_and_head(start["backbone"], start["layer"], settings)
     staged = work.staged()
     stores = {"texts": documents} | ({} if vocabulary is None else {"vocabulary": vocabulary})
     for name, documents in stores.items():
@@ -120,7 +118,10 @@ def _pretrain(
     work.check({**start, **asdict(settings), **{n: sha256(staged / n) for n in names}})
     texts = TextStore(staged / "texts")
     words = texts if vocabulary is None else TextStore(staged / "vocabulary")
-    encoder = encoder_to_pretrain(models, start["head"], start["size"], words, settings.seed)
-    pretrain(encoder.backbone, encoder.head, texts, settings, work.kept("training"), progress)
-    encoder.save(str(staged / "model"), create_model_card=False)
+    terms, subwords = own_head.terms, None
+    if start["size"] is not None:
+        terms, subwords = expanded_words(words, loaded.tokenizer, start["size"])
+    head = new_head(start["head"], own_head, terms, subwords, settings.seed)
+    pretrain(loaded, head, texts, settings, work.kept("training"), progress)
+    Encoder.of(loaded, head).save(str(staged / "model"), create_model_card=False)
     work.publish(staged / "model")

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from lexicept.neural.heads.vocabulary import VocabularyHead
 
 LanguageHead = Literal["mlm", "expanded", "random"]
-Masking = Literal["subwords", "words", "mntp", "causal"]
+Masking = Literal["subwords", "words", "mntp"]
 
 MASKINGS: dict[LanguageHead, tuple[Masking, ...]] = {
-    "mlm": ("subwords", "mntp", "causal"),
+    "mlm": ("subwords", "mntp"),
     "expanded": ("words",),
-    "random": ("subwords", "mntp", "causal", "words"),
+    "random": ("subwords", "mntp", "words"),
 }
 """Maskings of each kind of head, the default first."""
 

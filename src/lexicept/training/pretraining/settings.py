@@ -31,9 +31,8 @@ class PretrainingSettings:
 
     masking: Masking = "words"
     """Masked and predicted units: the backbone's sub-words (``subwords``; BERT), the head's words
-    (``words``; ESPLADE), or sub-words, predicted from the previous position (``mntp``; SPLARE).
-    ``causal`` masks nothing and predicts every sub-word from the previous position, as in a
-    decoder's own training."""
+    (``words``; ESPLADE), or sub-words, predicted from the previous position, as in a decoder's own
+    training (``mntp``; SPLARE)."""
     mask_share: Annotated[Positive, Le(1)] | None = None
     """Share of a window's sub-words or words to mask, at least one; by default 0.2 with ``mntp``
     (SPLARE) and 0.15 otherwise (BERT, ESPLADE)."""
@@ -83,11 +82,6 @@ class PretrainingSettings:
         """``mask_share`` or its default."""
         return self.mask_share or (0.2 if self.masking == "mntp" else 0.15)
 
-    @property
-    def shifted(self) -> bool:
-        """True if tokens are predicted from the previous position."""
-        return self.masking in ("mntp", "causal")
-
     def __post_init__(self) -> None:
         if self.schedule_steps is not None and self.schedule_steps < self.steps:
             raise InputError(f"schedule_steps must be at least steps, {self.steps}")
@@ -96,11 +90,6 @@ class PretrainingSettings:
     def decay_steps(self) -> int:
         """Last steps, in which the learning rate falls to 0: all after the warm-up."""
         return (self.schedule_steps or self.steps) - self.warmup_steps
-
-    @property
-    def bidirectional(self) -> bool | None:
-        """True if a decoder's tokens attend to later tokens; None for the saved setting."""
-        return {"mntp": True, "causal": False}.get(self.masking)
 
 
 def masking_of(head: LanguageHead, masking: Masking | None) -> Masking:

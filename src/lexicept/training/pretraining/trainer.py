@@ -24,12 +24,10 @@ from lexicept.neural.backbones.backbone import BATCH_TOKENS, Backbone
 from lexicept.neural.backbones.blocks import autocast, check_checkpointing, checkpoint_blocks
 from lexicept.neural.backbones.lora import add_adapters, merge_adapters
 from lexicept.neural.converters.reading import check_backbone
-from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.progress import Progress, silent
 from lexicept.training.loop import Checkpoint, Loop, StepLoss
-from lexicept.training.pretraining.head_kinds import LanguageHead, new_head
 from lexicept.training.pretraining.settings import PretrainingSettings
 from lexicept.training.pretraining.windows import (
     MaskableWindow,
@@ -39,7 +37,6 @@ from lexicept.training.pretraining.windows import (
     mask,
     mask_token,
 )
-from lexicept.training.pretraining.word_vocabulary import expanded_words
 
 
 def load_backbone_and_head(
@@ -49,29 +46,16 @@ def load_backbone_and_head(
     InputError for an unreadable model, or a model that does not fit the settings."""
     check_backbone(backbone, own_head=True)
     loaded = Backbone.from_pretrained(
-        backbone, layer, bidirectional=settings.bidirectional, dtype=settings.dtype
+        backbone,
+        layer,
+        bidirectional=True if settings.masking == "mntp" else None,
+        dtype=settings.dtype,
     )
     if settings.gradient_checkpointing and settings.trained != "head":
         check_checkpointing(loaded)
-    if settings.masking != "causal" and mask_token(loaded.tokenizer) in loaded.unreadable:
+    if mask_token(loaded.tokenizer) in loaded.unreadable:
         raise InputError(f"{backbone}: its mask token has no embedding")
     return loaded, language_head(backbone)
-
-
-def encoder_to_pretrain(
-    models: tuple[Backbone, VocabularyHead],
-    head_type: LanguageHead,
-    size: int | None,
-    texts: Sequence[str],
-    seed: int,
-) -> Encoder:
-    """Return an encoder of ``load_backbone_and_head``'s models with a new head of some kind, over
-    sub-words or, with a ``size``, at most so many words of the texts."""
-    backbone, own_head = models
-    terms, subwords = own_head.terms, None
-    if size is not None:
-        terms, subwords = expanded_words(texts, backbone.tokenizer, size)
-    return Encoder.of(backbone, new_head(head_type, own_head, terms, subwords, seed))
 
 
 def pretrain(
@@ -87,9 +71,9 @@ def pretrain(
     tokens per second. Interrupted training resumes from ``checkpoints`` and ends with the weights
     of an unbroken run; another model, corpus or settings need another folder.
 
-    Raises InputError for nothing to mask in any text, no mask token and no "_" in the tokenizer, a
-    head over other units, or a bidirectional backbone with ``causal``. Raises NotFiniteError if the
-    loss is not finite; the last checkpoint is kept."""
+    Raises InputError for nothing to mask in any text, no mask token and no "_" in the tokenizer, or
+    a head over other units. Raises NotFiniteError if the loss is not finite; the last checkpoint is
+    kept."""
     loop, start = MaskedLoop(backbone, head, settings), StreamPosition()
     checkpoint = Checkpoint.find(checkpoints, settings, loop.device)
     if checkpoint is not None:
@@ -111,9 +95,10 @@ class MaskedLoop(Loop[list[MaskableWindow]]):
         self, backbone: Backbone, head: VocabularyHead, settings: PretrainingSettings
     ) -> None:
         tokenizer = backbone.tokenizer
-        _check(backbone, head, settings)
-        if settings.masking != "causal":
-            self._mask_id = mask_token(tokenizer)
+        subwords = backbone.model.get_input_embeddings().num_embeddings
+        if settings.masking != "words" and head.size != subwords:
+            raise InputError(f"pretraining: a head of size {head.size} over {subwords} sub-words")
+        self._mask_id = mask_token(tokenizer)
         self.backbone = backbone
         self.head = head
         self.settings: PretrainingSettings = settings
@@ -196,19 +181,16 @@ class MaskedLoop(Loop[list[MaskableWindow]]):
     def _hidden(self, example: MaskableWindow, random: np.random.Generator) -> Masked:
         """Mask a window; with shifted prediction, move the positions to the previous position."""
         tokens, spans = example
-        if self.settings.masking == "causal":
-            masked = Masked(tokens, [s.start for s in spans], [s.dimension for s in spans])
-        else:
-            masked = mask(
-                tokens,
-                spans,
-                self.settings.share,
-                self._mask_id,
-                self._replacements,
-                random,
-                self.settings.hidden_share,
-            )
-        if self.settings.shifted:
+        masked = mask(
+            tokens,
+            spans,
+            self.settings.share,
+            self._mask_id,
+            self._replacements,
+            random,
+            self.settings.hidden_share,
+        )
+        if self.settings.masking == "mntp":
             return masked._replace(positions=[position - 1 for position in masked.positions])
         return masked
 
@@ -232,12 +214,3 @@ class MaskedLoop(Loop[list[MaskableWindow]]):
             logits = F.linear(self.head.transform(states), self.head.rows, self.head.bias)
         total = F.cross_entropy(logits.float(), labels, reduction="sum")
         return total, int((logits.detach().argmax(dim=1) == labels).sum())
-
-
-def _check(backbone: Backbone, head: VocabularyHead, settings: PretrainingSettings) -> None:
-    """Raise InputError for a head or backbone that does not fit the masking."""
-    subwords = backbone.model.get_input_embeddings().num_embeddings
-    if settings.masking != "words" and head.size != subwords:
-        raise InputError(f"pretraining: a head of size {head.size} over {subwords} sub-words")
-    if settings.masking == "causal" and backbone.bidirectional:
-        raise InputError("pretraining: causal requires a backbone with bidirectional=False")

@@ -148,7 +148,8 @@ class WindowStream:
                     cut_start, cut_end = cut_start or before, cut_end or after
                 spans = self._finder.spans(window, cut_start=cut_start, cut_end=cut_end)
             else:
-                earliest = int(self._settings.shifted)  # nothing is before the first token
+                # Nothing is before the first token, from where it could be predicted.
+                earliest = int(self._settings.masking == "mntp")
                 spans = [
                     WordSpan(position, position + 1, token)
                     for position, token in enumerate(window.token_ids)

@@ -220,7 +220,8 @@ class Objective(nn.Module):
                 self._df(side).update(vectors.detach())
             if weight:
                 if settings.kind == "df_flops":
-                    penalties = self._df(side).penalties(settings.alpha, settings.beta)
+                    ratios = self._df(side).ratios
+                    penalties = regularizers.df_penalties(ratios, settings.alpha, settings.beta)
                     sparsity = regularizers.df_flops(vectors, penalties)
                 else:
                     sparsity = self._regularizer_of[side](vectors)

@@ -80,10 +80,6 @@ class DocumentFrequencies(nn.Module):
         self.ratios.copy_(counts[:-1] / counts[-1].clamp(min=1))
         self.count.copy_(counts[-1])
 
-    def penalties(self, alpha: float = 0.1, beta: float = 10.0) -> Tensor:
-        """Return ``df_penalties`` of the shares [V]."""
-        return df_penalties(self.ratios, alpha, beta)
-
 
 def _over_processes(counts: Tensor) -> Tensor:
     """Add up the counts of all processes, in place."""

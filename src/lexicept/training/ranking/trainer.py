@@ -264,16 +264,11 @@ def _one_thread(_: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Return the steps and folders of all checkpoints, from new to old."""
-    paths = folder.glob("checkpoint-*")
-    return sorted(((int(path.name.split("-")[1]), path) for path in paths), reverse=True)
-
-
 def last_checkpoint(folder: Path) -> str | None:
     """Return the newest complete checkpoint, or None. Damaged checkpoints are skipped with a
     warning, interrupted ones (without ``CHECKSUMS``) without."""
-    for _, path in checkpoints(folder):
+    paths = folder.glob("checkpoint-*")
+    for path in sorted(paths, key=lambda path: int(path.name.split("-")[1]), reverse=True):
         if not (path / CHECKSUMS).exists():
             continue
         try:

@@ -30,7 +30,6 @@ from lexicept.neural.kernels.linear_outputs import top_activations
 from lexicept.neural.kernels.sparse_linear import sum_by_group, sum_chosen
 from lexicept.neural.sae.cached_states import CachedStates, cached_reader
 from lexicept.neural.sae.model import SAE
-from lexicept.neural.sae.states import Reader
 from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import return_memory
 from lexicept.training.sae.settings import SAESettings
@@ -133,8 +132,22 @@ def adapt(
     states = CachedStates.build(folder / "states", encoder, drawn.texts, progress)
     head = SAEHead.load(str(encoder.folder), subfolder=HEAD_FOLDER)
     settings = _training(head.sae.num_latents, TRAINED_K, drawn.tokens)
-    reader = cached_reader([states], torch.device("cpu"), None, np.float16)
-    sae = _trained_further(head.sae, settings, reader, states, folder, progress)
+    cpu = torch.device("cpu")
+    reader = cached_reader([states], cpu, None, np.float16)
+    share = min(1.0, FITTED_TOKENS / max(1, states.num_tokens))
+    fitted = reader(range(math.ceil(len(states) * share))).float()
+    sae = train_on_states(
+        reader,
+        len(states),
+        settings,
+        folder / "training",
+        progress,
+        documents=CACHED,
+        start=with_initial_decoder(head.sae, fitted, settings.k),
+        device=cpu,
+    )
+    sae.decoder = False  # an index needs the encoder alone
+    return_memory()
     model = folder / "model"
     shutil.rmtree(model, ignore_errors=True)
     shutil.copytree(encoder.folder, model)
@@ -142,32 +155,6 @@ def adapt(
     adapted = LightEncoder.load(model)
     assert adapted is not None
     return adapted.cut(**encoder.limits), Effort(drawn.tokens, settings.steps)
-
-
-def _trained_further(
-    sae: SAE,
-    settings: SAESettings,
-    reader: Reader,
-    states: CachedStates,
-    folder: Path,
-    progress: Progress,
-) -> SAE:
-    """Return an SAE for encoding, trained further on the states of a collection."""
-    share = min(1.0, FITTED_TOKENS / max(1, states.num_tokens))
-    fitted = reader(range(math.ceil(len(states) * share))).float()
-    trained = train_on_states(
-        reader,
-        len(states),
-        settings,
-        folder / "training",
-        progress,
-        documents=CACHED,
-        start=with_initial_decoder(sae, fitted, settings.k),
-        device=fitted.device,
-    )
-    trained.decoder = False  # an index needs the encoder alone
-    return_memory()
-    return trained
 
 
 def learn(
