@@ -72,7 +72,7 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run, tmp_path):
     assert index.reader.settings["concepts"].adapted == {"tokens": 120, "steps": 3}
     output = run("index", "info", tmp_path / "index").out
     assert "adapted to the documents: 120 tokens, 3 steps" in output
-    assert type(IndexReader.open(tmp_path / "index").vectorizers.get("concepts")) is EncodedConcepts
+    assert type(IndexReader.open(tmp_path / "index").vectorizer("concepts")) is EncodedConcepts
 
 
 def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(tmp_path):

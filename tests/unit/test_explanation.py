@@ -177,8 +177,10 @@ def test_special_tokens_that_count_keep_their_share(tmp_path):
         assert sources.spans in ((), ((0, 4),))
 
 
-@pytest.mark.parametrize("pooling", ["max", "sqrt_sum"])
-@pytest.mark.parametrize(("limits", "rra"), [((None, None), RRASettings(1.25)), ((4, 20), None)])
+@pytest.mark.parametrize(
+    ("limits", "rra", "pooling"),
+    [((None, None), RRASettings(1.25), "max"), ((4, 20), None, "sqrt_sum")],
+)
 def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, pooling):
     documents = [Document(f"d{n}", text(*range(n, 9 * n, n)), text(n)) for n in range(1, 30)]
     documents.append(Document("long", LONG, "Baba"))

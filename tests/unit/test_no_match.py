@@ -39,19 +39,6 @@ def test_nothing_matches_well(index, query, least, vocabulary, weak, monkeypatch
     assert ("nothing matches well" in agent) is weak
 
 
-def test_a_match_is_judged_by_the_best_cosine_and_the_share_of_words(index, monkeypatch):
-    query = ParsedQuery("bade zzaxqv")
-    (hits,) = index.search([query], no_match.JUDGED, explain=True)
-    cosine = max(hit.explanation.similarity for hit in hits) / SIMILARITY
-    share = no_match.coverage(index, query.text, [hit.number for hit in hits])
-    df = index.engine.df[index.word_vectorizer().dimension("bade") + index.span("words").start]
-    idf = np.log1p((len(index) - df + 0.5) / (df + 0.5))
-    assert share == pytest.approx(idf / (idf + np.log1p((len(index) + 0.5) / 0.5)))
-    for difference, weak in ((1e-4, True), (-1e-4, False)):
-        monkeypatch.setattr(no_match, "LEAST", cosine + 0.2 * share + difference)
-        assert no_match.matches_badly(index, query, hits) is weak
-
-
 def sum_of(index: IndexReader, query: ParsedQuery) -> float:
     """The best cosine and share of words, by the weights of each of the best passages."""
     weighted = index.weigh([query])

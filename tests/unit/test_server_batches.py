@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 import lexicept
 from lexicept.corpora import Document
 from lexicept.index import updates
-from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.query_encoders import VocabularyEncoder
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server import reader
@@ -49,16 +49,17 @@ class Model:
         self.free = threading.Event()
         self.free.set()
         self.fails_on = "\0"
-        encode = QueryEncoders._encoded
+        encode = VocabularyEncoder._encoded
 
-        def watched(own: QueryEncoders, name: str, texts: list[str]) -> Any:
-            assert self.free.wait(30)
-            self.batches.append(list(texts))
-            if self.fails_on in texts:
-                raise ValueError("a bad query")
-            return encode(own, name, texts)
+        def watched(own: VocabularyEncoder, texts: list[str]) -> Any:
+            if own.vocabulary.name == "concepts":
+                assert self.free.wait(30)
+                self.batches.append(list(texts))
+                if self.fails_on in texts:
+                    raise ValueError("a bad query")
+            return encode(own, texts)
 
-        monkeypatch.setattr(QueryEncoders, "_encoded", watched)
+        monkeypatch.setattr(VocabularyEncoder, "_encoded", watched)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -199,7 +200,7 @@ def test_an_update_is_searched_with_known_queries(tmp_path, model, monkeypatch, 
     monkeypatch.setattr(reader, "FOLLOW_SECONDS", 3600.0)
     path = save_index(tmp_path)
     if changed:  # another model, as far as the manifest says
-        monkeypatch.setattr(QueryEncoders, "checksums", lambda own, _: {"": str(id(own))})
+        monkeypatch.setattr(VocabularyEncoder, "adopt", lambda *_: None)
     with TestClient(create_app(path), base_url=BASE) as client:
 
         def search():

@@ -70,7 +70,7 @@ def open_to_search(
         name = single_vocabulary(index.reader, choice)
     if loads_model and name != "words" and "concepts" in index.vocabularies:
         with working("loading model"):
-            index.reader.vectorizers.for_queries("concepts")
+            index.reader.encoders["concepts"].for_queries()
     return index, name
 
 

@@ -25,7 +25,7 @@ from lexicept.engines.interface import (
     checked_queries,
     single_precision,
 )
-from lexicept.engines.inverted import SHARES, PostingsWriter
+from lexicept.engines.inverted import SHARES, PostingsWriter, inverted_in_groups
 from lexicept.engines.mask import EVERYTHING
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.compiled import num_processors
@@ -39,7 +39,7 @@ from lexicept.kernels.posting_lists import (
 )
 from lexicept.kernels.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, score_all, search
 from lexicept.storage.arrays import let_go, load_array
-from lexicept.vectors import Floats, Integers, largest_weights
+from lexicept.vectors import Floats, Integers, largest_weights, neighbouring_rows
 
 DAMAGED = "damaged postings: they name a document that is not there"
 
@@ -76,7 +76,10 @@ class ExactEngine(PostingsEngine):
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
         writer = PostingsWriter(largest_weights(matrix), weight_bits)
-        writer.add(matrix)
+        for start in range(0, prior.size, SEGMENT):
+            block = neighbouring_rows(matrix, start, min(start + SEGMENT, prior.size))
+            groups = inverted_in_groups([block], writer.scales, writer.kind)
+            writer.add(groups, block.shape[0])
         return cls.of(writer, prior)
 
     @classmethod
@@ -176,11 +179,6 @@ class ExactEngine(PostingsEngine):
             axis=0, dtype=np.int64
         )
         return costs
-
-    @property
-    def size(self) -> int:
-        """Bytes of the arrays."""
-        return sum(int(getattr(self, field.name).nbytes) for field in fields(self))
 
     @property
     def weight_bits(self) -> int:

@@ -55,11 +55,6 @@ class PostingsEngine(ABC):
     offsets: Floats
     """Offset of each document, f32 [N]."""
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Bytes on disk."""
-
     def search(
         self,
         queries: Any,
@@ -109,11 +104,6 @@ class PostingsEngine(ABC):
     @property
     @abstractmethod
     def num_segments(self) -> int: ...
-
-    @property
-    def num_parts(self) -> int:
-        """Number of separate sets of postings."""
-        return 1
 
     @property
     @abstractmethod

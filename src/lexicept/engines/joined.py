@@ -104,15 +104,11 @@ class JoinedEngine(PostingsEngine):
         return self.kept_documents, np.flatnonzero(in_added).astype(np.int32)
 
     @cached_property
-    def _positions(self) -> tuple[Integers, Integers]:
-        """Index of each of the N documents in each engine; -1 in the other engine."""
-        of_kept, of_added = (positions_of(n, self.num_documents) for n in self.numbers)
-        return of_kept, of_added
-
-    @cached_property
     def _kept_columns(self) -> Integers:
         """Index of each of the V dimensions in the kept engine; -1 for none."""
-        return positions_of(self.kept_dimensions, self.num_dimensions)
+        columns = np.full(self.num_dimensions, -1, np.int32)
+        columns[self.kept_dimensions] = np.arange(self.kept_dimensions.size)
+        return columns
 
     @cached_property
     def _present(self) -> list[Mask | None]:
@@ -123,16 +119,6 @@ class JoinedEngine(PostingsEngine):
     @property
     def num_segments(self) -> int:
         return -(-self.num_documents // SEGMENT)
-
-    @property
-    def num_parts(self) -> int:
-        return 2
-
-    @property
-    def size(self) -> int:
-        """Bytes of the arrays."""
-        joining = self.kept_documents.nbytes + self.kept_df.nbytes
-        return self.kept.size + self.added.size + joining
 
     @property
     def weight_bits(self) -> int:
@@ -230,21 +216,14 @@ class JoinedEngine(PostingsEngine):
         return joined[np.argsort(np.concatenate(documents))]
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
-        in_kept, in_added = (int(positions[document]) for positions in self._positions)
-        if in_kept < 0:
-            return self.added.document_weights(in_added, dimensions)
+        of_kept, of_added = self.numbers
+        (in_kept,) = np.nonzero(of_kept == document)
+        if not in_kept.size:
+            return self.added.document_weights(int(np.searchsorted(of_added, document)), dimensions)
         columns = self._kept_columns[dimensions]
         weights, present = np.zeros(len(dimensions)), columns >= 0
-        weights[present] = self.kept.document_weights(in_kept, columns[present])
+        weights[present] = self.kept.document_weights(int(in_kept[0]), columns[present])
         return weights
-
-
-def positions_of(numbers: Integers, count: int) -> Integers:
-    """Return the position of each number below ``count`` among some numbers, -1 for none."""
-    positions = np.full(count, -1, np.int32)
-    (present,) = np.nonzero(numbers >= 0)
-    positions[numbers[present]] = present
-    return positions
 
 
 def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:

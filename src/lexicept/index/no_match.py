@@ -39,11 +39,8 @@ def coverage(index: IndexReader, text: str, passages: Sequence[int]) -> float:
     """Return the largest share of a text's words, by idf, that a passage has; 0 without words."""
     if (vectorizer := index.word_vectorizer()) is None:
         return 0.0
-    with index.vectorizers.lock("words"):
-        terms = {term for term, _ in vectorizer.query_tokenizer(text).spans(text)}
-        known_dimensions = [
-            word for term in terms if (word := vectorizer.dimension(term)) is not None
-        ]
+    terms = {term for term, _ in vectorizer.query_tokenizer(text).spans(text)}
+    known_dimensions = [word for term in terms if (word := vectorizer.dimension(term)) is not None]
     dimensions = np.array(known_dimensions, np.int64) + index.span("words").start
     df, count = index.engine.df[dimensions], len(index)
     idf = lucene_idf(count, df)

@@ -16,7 +16,7 @@ from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources
 from lexicept.explanation.similarity import WordStates
 from lexicept.index.impacts import Derived
-from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.query_encoders import VocabularyEncoder
 from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectors import Floats, Integers, canonical_csr, place_columns
@@ -97,15 +97,10 @@ class QueryWeigher:
     steering."""
 
     def __init__(
-        self,
-        path: object,
-        vocabularies: Sequence[IndexVocabulary],
-        derived: Derived,
-        encoders: QueryEncoders,
+        self, path: object, derived: Derived, encoders: Mapping[str, VocabularyEncoder]
     ) -> None:
         self._path, self.encoders, self.derived = path, encoders, derived
-        self.vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
-        self._searched = [*vocabularies]
+        self.vocabularies = {name: encoder.vocabulary for name, encoder in encoders.items()}
         self._num_dimensions = derived.engine.num_dimensions
         self._num_documents = derived.engine.num_documents
 
@@ -115,6 +110,12 @@ class QueryWeigher:
             names = ", ".join(self.vocabularies)
             raise InputError(f"{self._path} has no vocabulary {name!r}, only: {names}")
         return self.vocabularies[name]
+
+    def _searched(self, vocabulary: str | None) -> list[IndexVocabulary]:
+        """Return a vocabulary, or all. Raises InputError for an unknown name."""
+        if vocabulary is None:
+            return [*self.vocabularies.values()]
+        return [self.vocabulary(vocabulary)]
 
     def numbered(self, dimensions: Integers) -> list[Dimension]:
         """Return the vocabularies and numbers of dimensions of the index."""
@@ -135,20 +136,22 @@ class QueryWeigher:
         words."""
         if "words" not in self.vocabularies:
             return re.findall(r"\w+", text)
-        vectorizer: Any = self.encoders.get("words")
+        vectorizer: Any = self.encoders["words"].get()
         stems: list[str] = vectorizer.query_stems(text)
         return stems
 
     def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> WeightedQueries:
         """Return the weights of queries, in a vocabulary or all."""
-        searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
+        searched = self._searched(vocabulary)
         texts, vectors = [query.text for query in queries], None
         if not "".join(texts).strip():  # dimensions alone need no model
             weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
-            vectors = self.encoders.no_vectors(len(texts))
+            if size := max(self.encoders[each.name].vector_size for each in searched):
+                vectors = np.zeros((len(texts), size), np.float32)
         else:
-            frequencies, vectors = self.encoders.read(searched, texts)
-            weights = self._weighted(searched, frequencies)
+            encoded = {each.name: self.encoders[each.name].queries(texts) for each in searched}
+            vectors = next((v for _, v in encoded.values() if v is not None), None)
+            weights = self._weighted(searched, {name: tf for name, (tf, _) in encoded.items()})
         return WeightedQueries(
             self._changed(weights, queries, searched), vectors if vocabulary is None else None
         )
@@ -157,9 +160,11 @@ class QueryWeigher:
         self, query: ParsedQuery, vocabulary: str | None, rescore: bool = True
     ) -> SearchQuery:
         """Encode a query for search and explanation, without ``rescore`` without its vector."""
-        searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
+        searched = self._searched(vocabulary)
         names = [vocabulary.name for vocabulary in searched]
-        encoded, vectors = self.encoders.encode(names, query.text)
+        with_vectors = {name: self.encoders[name].encode(query.text) for name in names}
+        vectors = next((v for _, v in with_vectors.values() if v is not None), None)
+        encoded = {name: of_text for name, (of_text, _) in with_vectors.items()}
         words = next((of_text.words for of_text in encoded.values() if of_text.words), None)
         weights = self._weighted(searched, {name: encoded[name].tf for name in names})
         return SearchQuery(

@@ -119,9 +119,8 @@ class Hits(list[Hit]):
         if self._vocabulary not in (None, "words") or vectorizer is None:
             return True, ()
         text = self.query.text
-        with self._index.vectorizers.lock("words"):
-            terms = vectorizer.query_tokenizer(text).spans(text)
-            words = {text[start:end]: vectorizer.dimension(term) for term, (start, end) in terms}
+        terms = vectorizer.query_tokenizer(text).spans(text)
+        words = {text[start:end]: vectorizer.dimension(term) for term, (start, end) in terms}
         numbers = np.array([word for word in words.values() if word is not None], np.int64)
         df = self._index.engine.df[numbers + self._index.span("words").start]
         matched = set(numbers[df > 0].tolist())

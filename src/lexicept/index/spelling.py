@@ -42,10 +42,8 @@ def suggestions(index: IndexReader, word: str, most: int = 3) -> list[Suggestion
     lower = vectorizer.tokenizer.form(word)
     if not (limit := most_edits(lower)):
         return []
-    with index.vectorizers.lock("words"):
-        stems = vectorizer.tokenizer(lower)
-        terms = vectorizer.terms
-        dimensions = [vectorizer.dimension(stem) for stem in stems]
+    stems, terms = vectorizer.tokenizer(lower), vectorizer.terms
+    dimensions = [vectorizer.dimension(stem) for stem in stems]
     df = index.engine.df[index.span("words")]
     if len(stems) != 1 or (dimensions[0] is not None and df[dimensions[0]] > 0):
         return []
@@ -76,8 +74,8 @@ def _is_token(index: IndexReader, word: str) -> bool:
     """Return True if the tokenizer of the concepts' model does not divide a word."""
     if index.vectors is None:
         return False
-    with index.vectorizers.lock("concepts"):
-        encoder: Any = index.vectorizers.for_queries("concepts")
+    encoder: Any = index.encoders["concepts"].for_queries()
+    with index.encoders["concepts"].lock:
         windows = encoder.encoder.windows([word], "query")
     return [left_out for window in windows for left_out in window.left_out].count(0) == 1
 
@@ -92,10 +90,9 @@ def as_spelled(index: IndexReader, dimension: int) -> str:
     spellings: Counter[str] = Counter()
     for number in documents[best].tolist():
         content = index.stored(number).content
-        with index.vectorizers.lock("words"):
-            for word, (start, end) in vectorizer.terms_in(content):
-                if word == dimension:
-                    spellings[vectorizer.tokenizer.form(content[start:end])] += 1
+        for word, (start, end) in vectorizer.terms_in(content):
+            if word == dimension:
+                spellings[vectorizer.tokenizer.form(content[start:end])] += 1
     return spellings.most_common(1)[0][0] if spellings else ""
 
 

@@ -136,8 +136,8 @@ class Reader:
 
     def _open(self) -> Generation:
         index = IndexReader.open(self.path)
-        if self._query_cache:
-            index.vectorizers.cache = QueryCache(self._query_cache)
+        if self._query_cache and "concepts" in index.encoders:
+            index.encoders["concepts"].cache = QueryCache(self._query_cache)
         return Generation(index, SummaryCache(index))
 
     @asynccontextmanager
@@ -196,10 +196,10 @@ class Reader:
 
     def _is_cached(self, request: SearchRequest) -> bool:
         """Return True if the cache has a query, from now on the last to be dropped."""
-        cache = request.index.vectorizers.cache
-        if cache is None:
+        encoder = request.index.encoders.get("concepts")
+        if encoder is None or encoder.cache is None:
             return False
-        cached = cache.get(request.query.text) is not None
+        cached = encoder.cache.get(request.query.text) is not None
         self._metrics.cache.labels("hit" if cached else "miss").inc()
         return cached
 

@@ -7,7 +7,6 @@ for the models' thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -437,12 +436,11 @@ def without_shares(term: QueryTerm | Contribution) -> dict[str, Any]:
 def spans(index: IndexReader, text: str, sources: Sources) -> list[dict[str, float]]:
     """Return spans and shares as JSON objects, without stop words and punctuation."""
     words = index.word_vectorizer()
-    with nullcontext() if words is None else index.vectorizers.lock("words"):
-        return [
-            {"start": start, "end": end, "share": share}
-            for (start, end), share in zip(sources.spans, sources.shares, strict=True)
-            if words is None or any(words.terms_in(text[start:end]))
-        ]
+    return [
+        {"start": start, "end": end, "share": share}
+        for (start, end), share in zip(sources.spans, sources.shares, strict=True)
+        if words is None or any(words.terms_in(text[start:end]))
+    ]
 
 
 def as_json(content: Any) -> Response:
