@@ -134,7 +134,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(bits=st.sampled_from([32, 8]), steps=STEPS)
 def test_any_changes(tmp_path_factory, bits, steps):
     path = tmp_path_factory.mktemp("changes") / "index"

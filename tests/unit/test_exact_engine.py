@@ -58,6 +58,7 @@ def masks(size):
     return st.lists(st.booleans(), min_size=size, max_size=size).map(Mask)
 
 
+@settings(max_examples=50)
 @given(collections(), st.integers(1, 15), st.integers(1, 15), st.data())
 def test_all_is_the_dense_product(pair, top_k, segment, data):
     """Weights with exact products, so that equal scores are really equal; segments of any size."""
@@ -94,6 +95,7 @@ def test_all_is_the_dense_product(pair, top_k, segment, data):
             assert compiled.tolist() == scores.tolist()
 
 
+@settings(max_examples=40)
 @given(st.one_of(collections(), collections(REALS)), st.integers(1, 15), st.data())
 def test_a_process_s_first_search_finds_what_later_ones_find(pair, top_k, data):
     """By the reference and by the kernel, query by query and all at once: weights of a few values,
@@ -196,6 +198,7 @@ def test_threads_change_no_result(bits, factor, share, threads, monkeypatch):
             assert own.tolist() == scores[best].tolist()
 
 
+@settings(max_examples=40)
 @given(collections())
 def test_rounding_moves_weights_by_half_a_step_at_most(pair):
     queries, documents = pair
@@ -210,6 +213,7 @@ def test_rounding_moves_weights_by_half_a_step_at_most(pair):
         assert scores == pytest.approx(expected[document_ids], rel=1e-5)
 
 
+@settings(max_examples=40)
 @given(collections(REALS), st.integers(1, 6), st.sampled_from([8, 32]), st.data())
 def test_postings_come_block_by_block_and_in_groups_of_dimensions(pair, together, bits, data):
     """As they come at once, in memory and in files."""

@@ -41,7 +41,7 @@ def over_processes(function, shards, *shared):
         yield pickle.loads(pickle.dumps(function_there(*arguments)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS), REWEIGHTED)
 def test_sharding_and_disk_change_nothing(tmp_path_factory, words, concepts, reweighting):
     settings_of = [WORDS, CONCEPTS]
@@ -85,6 +85,7 @@ def test_segments_that_are_inverted_elsewhere_are_the_same_bytes(
     assert there.engine.matrix().nnz == here.engine.num_postings
 
 
+@settings(max_examples=25)
 @given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS))
 def test_what_is_derived_is_rra_of_pruned_weights(words, concepts):
     weights = stack_columns([BM25().documents(words), prune_rows(Splade().documents(concepts), 2)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lexicept
-from lexicept.index import no_match
+from lexicept.index import results
 from lexicept.index.reader import IndexReader
 from lexicept.index.text_vectors import SIMILARITY
 from lexicept.integrations.agents import AgentTools
@@ -31,7 +31,7 @@ def index(tmp_path_factory):
     ],
 )
 def test_nothing_matches_well(index, query, least, vocabulary, weak, monkeypatch):
-    monkeypatch.setattr(no_match, "LEAST", least)  # more than any sum, or less
+    monkeypatch.setattr(results, "LEAST", least)  # more than any sum, or less
     hits = lexicept.Index(index).search(query, vocabulary=vocabulary)
     assert hits.weak is weak
     assert hits.note.startswith("nothing matches well") is weak
@@ -42,7 +42,7 @@ def test_nothing_matches_well(index, query, least, vocabulary, weak, monkeypatch
 def sum_of(index: IndexReader, query: ParsedQuery) -> float:
     """The best cosine and share of words, by the weights of each of the best passages."""
     weighted = index.weigh([query])
-    (hits,) = index.rank(weighted, no_match.JUDGED, [query])
+    (hits,) = index.rank(weighted, results.JUDGED, [query])
     passages = [hit.number for hit in hits]
     similarities = index.vectors.similarities(weighted.text_vectors[0], np.array(passages))
     terms = {term for term, _ in index.word_vectorizer().query_tokenizer("").spans(query.text)}
@@ -56,14 +56,14 @@ def sum_of(index: IndexReader, query: ParsedQuery) -> float:
 
 
 @pytest.mark.parametrize("vocabulary", [None, "concepts"])
-@pytest.mark.parametrize("text", ["mu ba delo", "bade kilo", "zzaxqv", "delo zzaxqv ba", "-ba mu"])
+@pytest.mark.parametrize("text", ["mu ba delo", "zzaxqv", "-ba mu"])
 def test_the_judgement_is_that_of_the_ten_best(index, text, vocabulary, monkeypatch):
     """Of all vocabularies, whatever was searched and however many results were asked for."""
     opened = lexicept.Index(index)
     judged = sum_of(index, index.parse(text))
     for difference, weak in ((1e-5, True), (-1e-5, False)):
-        monkeypatch.setattr(no_match, "LEAST", judged + difference)
-        for top_k in (1, 3, 10, 40):
+        monkeypatch.setattr(results, "LEAST", judged + difference)
+        for top_k in (1, 10, 40):
             for rescore in (True, False):
                 hits = opened.search(text, top_k, vocabulary=vocabulary, rescore=rescore)
                 assert hits.weak is weak

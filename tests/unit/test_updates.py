@@ -81,7 +81,7 @@ EDITS = st.lists(COLLECTION | st.sets(IDS, min_size=1, max_size=2), max_size=4)
 
 
 @pytest.mark.usefixtures("_vowels")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(COLLECTION, EDITS, st.lists(TEXT, min_size=1, max_size=3), st.integers(2, 8))
 def test_edits_equal_a_new_index(texts, edits, queries, few):
     texts = dict(texts)

@@ -17,7 +17,6 @@ from lexicept.engines.exact import ExactEngine
 from lexicept.engines.interface import (
     PostingLists,
     PostingsEngine,
-    QueryBatch,
     Ranking,
     checked_queries,
 )
@@ -132,14 +131,20 @@ class JoinedEngine(PostingsEngine):
         for engine in self.engines:
             engine.let_go()
 
-    def rank(self, batch: QueryBatch) -> list[Ranking]:
-        of_kept, of_added = self._present if batch.mask is None else self._cut(batch.mask)
-        queries = self._of_kept(batch.queries)
+    def rank(
+        self,
+        queries: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        threads: int | None,
+        mask: Mask | None,
+    ) -> list[Ranking]:
+        in_kept, in_added = self._present if mask is None else self._cut(mask)
         rankings = (
-            self.kept.rank(batch._replace(queries=queries, mask=of_kept)),
-            self.added.rank(batch._replace(mask=of_added)),
+            self.kept.rank(self._of_kept(queries), factors, top_k, threads, in_kept),
+            self.added.rank(queries, factors, top_k, threads, in_added),
         )
-        return [self._best(of_query, batch.top_k) for of_query in zip(*rankings, strict=True)]
+        return [self._best(of_query, top_k) for of_query in zip(*rankings, strict=True)]
 
     def _of_kept(self, queries: sp.csr_array) -> sp.csr_array:
         """Return queries [n, V] on the dimensions of the kept engine."""

@@ -16,8 +16,7 @@ from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources
 from lexicept.explanation.similarity import WordStates
 from lexicept.index.impacts import Derived
-from lexicept.index.query_encoders import VocabularyEncoder
-from lexicept.index.vocabulary import IndexVocabulary
+from lexicept.index.query_encoders import IndexVocabulary, VocabularyEncoder
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectors import Floats, Integers, canonical_csr, place_columns
 
@@ -70,15 +69,6 @@ class WeightedQueries(NamedTuple):
         """Return some of the queries."""
         vectors = self.text_vectors
         return WeightedQueries(self.weights[queries], None if vectors is None else vectors[queries])
-
-
-class PlacedNumber(NamedTuple):
-    """A caller's number for a dimension."""
-
-    vocabulary: str
-    place: int
-    """The dimension among those of all vocabularies."""
-    number: float
 
 
 def parsed_queries(queries: object) -> list[ParsedQuery]:
@@ -149,9 +139,11 @@ class QueryWeigher:
             if size := max(self.encoders[each.name].vector_size for each in searched):
                 vectors = np.zeros((len(texts), size), np.float32)
         else:
-            encoded = {each.name: self.encoders[each.name].queries(texts) for each in searched}
-            vectors = next((v for _, v in encoded.values() if v is not None), None)
-            weights = self._weighted(searched, {name: tf for name, (tf, _) in encoded.items()})
+            frequencies = {}
+            for each in searched:
+                frequencies[each.name], of_texts = self.encoders[each.name].queries(texts)
+                vectors = vectors if of_texts is None else of_texts
+            weights = self._weighted(searched, frequencies)
         return WeightedQueries(
             self._changed(weights, queries, searched), vectors if vocabulary is None else None
         )
@@ -229,9 +221,10 @@ class QueryWeigher:
             vectors[number] = sp.csr_array(vector[None, :])
         return canonical_csr(sp.vstack(vectors, format="csr"))
 
-    def placed(self, subject: str, noun: str, numbers: object) -> Iterator[PlacedNumber]:
-        """Yield the numbers of dimensions, in the order of a mapping. Raises InputError for an
-        unknown dimension, or a number out of range.
+    def placed(self, subject: str, noun: str, numbers: object) -> Iterator[tuple[str, int, float]]:
+        """Yield the vocabulary, the place among all dimensions and the number of each dimension, in
+        the order of a mapping. Raises InputError for an unknown dimension, or a number out of
+        range.
 
         Args:
             subject, noun: the names of the mapping and of the numbers, for messages.
@@ -248,7 +241,7 @@ class QueryWeigher:
                 raise InputError(f"{subject}: {name} has no dimension {dimension!r:.80}")
             _check_factor(f"{subject}: the {noun} on {name} {dimension}", number)
             place = vocabulary.dimensions.start + int(dimension)
-            yield PlacedNumber(name, place, float(number))
+            yield name, place, float(number)
 
 
 def _check_factor(subject: str, factor: object) -> None:

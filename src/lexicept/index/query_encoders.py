@@ -1,32 +1,97 @@
-"""Encoders of queries: loaded at first use, shared by threads, with a cache of encoded queries."""
+"""The vocabularies of an opened index, and their encoders: loaded at first use, shared by threads,
+with a cache of encoded queries."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from sys import getsizeof
 from threading import Lock, RLock
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.encoding.loading import load_for_queries, load_vectorizer
 from lexicept.encoding.text_vectors import ConceptsAndVectors
-from lexicept.encoding.vectorizer import DocumentEncoder, EncodedQuery, QueryVectorizer, Vectorizer
+from lexicept.encoding.vectorizer import (
+    KINDS,
+    DocumentEncoder,
+    EncodedQuery,
+    QueryVectorizer,
+    Vectorizer,
+    VocabularyKind,
+)
 from lexicept.errors import IndexFormatError
-from lexicept.index.vocabulary import IndexVocabulary
+from lexicept.index.impacts import VocabularySettings
 from lexicept.storage.files import disk_errors
-from lexicept.vectors import Floats, Integers, canonical_entries
+from lexicept.storage.texts import TextStore
+from lexicept.vectors import Floats, Integers, Vocabulary, canonical_entries
 
 Q = TypeVar("Q", bound=QueryVectorizer | None)
 
 _DOCUMENT_FILES = "atlas/"
 """Prefix of a vocabulary's files that depend on the documents alone."""
 
+FUNCTIONAL = ("function words", "punctuation", "numbers")
+"""Beginnings of the labels of concepts without a meaning; see ``atlas.SOURCES``."""
+
 ENTRY_OVERHEAD = 512
 """Bytes of a cache entry beside its text and numbers: at most the size of its objects."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexVocabulary(Vocabulary):
+    """A vocabulary of an index: neighbouring dimensions, settings and kind."""
+
+    dimensions: slice
+    """The place of the vocabulary among the dimensions of all vocabularies."""
+    settings: VocabularySettings
+    kind: VocabularyKind
+
+    def term(self, dimension: int) -> str:
+        """Return the label of a dimension; the number in a vocabulary without labels."""
+        return str(dimension) if self.terms is None else self.terms[dimension]
+
+    @cached_property
+    def functional(self) -> npt.NDArray[np.bool_]:
+        """True for dimensions labelled as function words, punctuation or numbers [size]."""
+        terms = () if self.terms is None else self.terms
+        functional = np.zeros(self.size, bool)
+        if self.kind.has_model:
+            functional[: len(terms)] = [term.startswith(FUNCTIONAL) for term in terms]
+        return functional
+
+    @property
+    def needs_model(self) -> bool:
+        """True if queries have to go through a neural network."""
+        return self.kind.has_model
+
+
+def open_vocabularies(
+    folder: Path, entries: Sequence[Mapping[str, Any]]
+) -> tuple[IndexVocabulary, ...]:
+    """Open the vocabularies of a generation by their entries in the manifest. Raises
+    IndexFormatError for damaged terms."""
+    vocabularies, start = [], 0
+    for entry in entries:
+        name, size = entry["name"], entry["size"]
+        vocabularies.append(
+            IndexVocabulary(
+                name,
+                size,
+                TextStore(folder / name / "terms"),
+                dimensions=slice(start, start + size),
+                settings=VocabularySettings.from_json(entry),
+                kind=KINDS[name],
+            )
+        )
+        start += size
+    return tuple(vocabularies)
 
 
 class CachedQuery(NamedTuple):
@@ -166,6 +231,8 @@ class VocabularyEncoder:
         """Return the term frequencies [n, size] of queries, and their vectors of unit length
         [n, d], zeros for a query without tokens; None without vectors. Queries in ``cache`` do not
         run the model."""
+        if not self.vocabulary.kind.has_model:
+            return self.for_queries().queries(texts), None
         if self.cache is None:
             return self._encoded(texts)
         cached = {text: self.cache.get(text) for text in dict.fromkeys(texts)}
@@ -183,10 +250,8 @@ class VocabularyEncoder:
             return encoder.encode_query(text), None
 
     def _encoded(self, texts: Sequence[str]) -> tuple[sp.csr_array, Floats | None]:
-        """Do as ``queries``, without the cache."""
+        """Do as ``queries``, by the model."""
         encoder = self.for_queries()
-        if not self.vocabulary.kind.has_model:
-            return encoder.queries(texts), None
         with self.lock:
             if self.vector_size:
                 return ConceptsAndVectors(encoder).queries(texts)

@@ -37,11 +37,10 @@ from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerprint, resolved
 from lexicept.index.parts import Parts
 from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
-from lexicept.index.query_encoders import VocabularyEncoder
+from lexicept.index.query_encoders import VocabularyEncoder, open_vocabularies
 from lexicept.index.ranking import DocumentScorer, RankedPassages, Ranker
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.text_vectors import TextVectors, VectorSettings
-from lexicept.index.vocabulary import open_vocabularies
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.storage.arrays import JoinedRows, StoredRows
 from lexicept.storage.files import disk_errors
@@ -298,22 +297,12 @@ class IndexReader:
         weighted = WeightedQueries.of(encoded, self.engine.num_dimensions)
         ranked = self.rank(weighted, top_k, parsed, masks, threads)
         for query, hits, mask in zip(encoded, ranked, masks, strict=True):
-            explained = self._explained(query, hits, mask, top_k, spans=True)
+            passages = [hit.number for hit in hits]
+            compositions = self.explainer.compositions(query, passages, mask, top_k)
+            explained = self.explainer.explain(query, compositions, spans=True)
             for hit, explanation in zip(hits, explained, strict=True):
                 hit.explanation = explanation
         return ranked
-
-    def explained(self, query: QueryLike, hits: Sequence[Hit]) -> list[Explanation]:
-        """Explain the results of a search of all vocabularies without conditions, without
-        ``spans``."""
-        return self._explained(self.encode(query), hits, None, len(hits) or 1, spans=False)
-
-    def _explained(
-        self, query: SearchQuery, hits: Sequence[Hit], mask: Mask | None, top_k: int, *, spans: bool
-    ) -> list[Explanation]:
-        passages = [hit.number for hit in hits]
-        compositions = self.explainer.compositions(query, passages, mask, top_k)
-        return self.explainer.explain(query, compositions, spans=spans)
 
     def query_vectors(
         self, queries: Sequence[QueryLike], vocabulary: str | None = None
@@ -341,8 +330,7 @@ class IndexReader:
         """Return the documents that meet each query's conditions; None without conditions.
         Queries of the same conditions share a mask. A condition that does not fit the index
         raises InputError."""
-        conditions = [query.conditions for query in queries]
-        return [self._mask_of(each) if any(each) else None for each in conditions]
+        return [self._mask_of(c) if any(c := query.conditions) else None for query in queries]
 
     def rank(
         self,

@@ -21,9 +21,9 @@ from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
 from lexicept.index.hits import Hit
 from lexicept.index.manifest import manifest_identity, resolved
-from lexicept.index.no_match import matches_badly
 from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
+from lexicept.index.results import matches_badly
 from lexicept.kernels.compiled import call_kernels
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.excerpts import card

@@ -26,9 +26,8 @@ from lexicept.exports.requests import query_body
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import added_terms, like, with_feedback
 from lexicept.index.manifest import manifest_identity
-from lexicept.index.no_match import JUDGED
 from lexicept.index.reader import IndexReader
-from lexicept.index.results import Hits
+from lexicept.index.results import JUDGED, Hits
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 from lexicept.server import metrics, schema
 from lexicept.server.concepts import concept_detail, concept_list
