@@ -7,6 +7,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -100,6 +101,12 @@ def write_readme(tables: Sequence[Table], path: Path = README) -> None:
             raise ValueError(f"{path} has no markers for {table.name!r}")
         text = f"{before}{begin}\n\n{table.markdown()}\n\n{end}{after}"
     path.write_text(text, encoding="utf-8")
+
+
+def bytes_per_posting(engine: Any) -> float:
+    """Return the size of an ``ExactEngine``'s arrays, by posting."""
+    size: int = sum(getattr(engine, field.name).nbytes for field in fields(engine))
+    return size / int(engine.num_postings)
 
 
 def read_vectors(folder: Path, vocabulary: Path, weight: float) -> Any:

@@ -23,7 +23,7 @@ from lexicept.corpora import read_documents
 from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import ExactEngine
 from lexicept.engines.inverted import PostingsWriter
-from lexicept.index.impacts import VocabularySettings, weigher_of
+from lexicept.index.impacts import VocabularySettings, weigher_of, write_segments
 from lexicept.index.term_frequencies import SHARD
 from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.parallel.shards import shards_of
@@ -93,13 +93,13 @@ def _inverting(folder: str, documents: int) -> tuple[Callable[[], object], Calla
             ExactEngine.of(postings, offsets)
 
     def add_weights(postings: PostingsWriter) -> None:
-        for shard in shards:
-            postings.add(weigher.weigh(shard).weights)
+        for _ in write_segments(postings, weigher, [tf]):
+            pass
 
     def add_segments(postings: PostingsWriter) -> None:
         for message in sent:
             counts = pickle.loads(message)
-            postings.add_segment(counts.groups, counts.scales.size)
+            postings.add(counts.groups, counts.scales.size)
 
     file_numbers = list(range(4 * (ROUNDS + 1)))
     return partial(write, file_numbers, add_weights), partial(write, file_numbers, add_segments)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import scipy.sparse as sp
 
-from benchmarks.common import Table, read_vectors
+from benchmarks.common import Table, bytes_per_posting, read_vectors
 from benchmarks.effectiveness import ndcg
 from lexicept.corpora import Qrel, read_qrels, read_queries
 from lexicept.engines import ExactEngine
@@ -58,7 +58,7 @@ def main() -> None:
             mean(ndcg(case.query_ids, case.ids, engine.search(case.queries), case.qrels).values())
             for engine in engines
         )
-        sizes = [f"{engine.size / engine.num_postings:.2f}" for engine in engines]
+        sizes = [f"{bytes_per_posting(engine):.2f}" for engine in engines]
         cells = [f"{plain:.4f}", f"{rounded:.4f}", f"{rounded - plain:+.4f}"]
         lines.append([case.name, *cells, *sizes])
     columns = ["nDCG@10", "32 bits", "8 bits", "difference", "bytes / posting, 32 bits", "8 bits"]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.collections import zipf_blocks, zipf_collection
-from benchmarks.common import README, Table, seconds, write_readme
+from benchmarks.common import README, Table, bytes_per_posting, seconds, write_readme
 from benchmarks.search import scipy_search
 from lexicept.corpora import Document
 from lexicept.encoding.words import WordVectorizer
@@ -135,7 +135,7 @@ def search(folder: Path, documents: int) -> dict[str, Any]:
         for _ in range(2):
             times = [seconds(partial(derived.engine.search, q, TOP_K, f, 1)) for q, f in queries]
         values[f"{name} latency"] = np.percentile(times, [50, 99]).tolist()
-        values[f"{name} bytes"] = derived.engine.size / derived.engine.num_postings
+        values[f"{name} bytes"] = bytes_per_posting(derived.engine)
     if documents <= SCIPY_DOCUMENTS:
         XT = Derived.load(folder / "plain").engine.matrix().T.tocsr()
         times = [seconds(partial(scipy_search, Q[[i]], XT, TOP_K)) for i in range(QUERIES)]

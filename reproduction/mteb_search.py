@@ -73,7 +73,7 @@ class LexiceptSearch:
         with IndexBuilder(self._folder / "corpus") as builder:
             builder.add_documents(_documents(corpus), {})
             for name in self._names:
-                vectorizer = _as_new(self._like.vectorizers.of_documents(name))
+                vectorizer = _as_new(self._like.encoders[name].of_documents())
                 vectors = self._like.vectors if name == "concepts" else None
                 size = 0 if vectors is None else vectors.d
                 settings = self._like.settings[name]

@@ -84,7 +84,7 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run, adapted):
     assert index.reader.settings["concepts"].adapted == {"tokens": 120, "steps": 3}
     output = run("index", "info", folder).out
     assert "adapted to the documents: 120 tokens, 3 steps" in output
-    assert type(IndexReader.open(folder).vectorizers.get("concepts")) is EncodedConcepts
+    assert type(IndexReader.open(folder).vectorizer("concepts")) is EncodedConcepts
 
 
 def test_documents_that_are_added_are_read_with_the_index_s_own_concepts(adapted, tmp_path):

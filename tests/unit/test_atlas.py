@@ -8,11 +8,10 @@ import pytest
 from lexicept.corpora import Document
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.index.atlas import Atlas, Concept, Example, unique_labels
-from lexicept.index.descriptions import relabel
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import CurrentManifest
 from lexicept.index.reader import IndexReader
-from lexicept.index.updates import delete, reweight, update
+from lexicept.index.updates import delete, relabel, reweight, update
 from lexicept.weighting import BM25
 from support.indexes import DESCRIBED, build_described, build_of
 from support.vowels import AY, Vowels

@@ -83,15 +83,6 @@ def test_the_command_gives_the_same_bytes(vocabulary, run, tmp_path):
     assert contents(tmp_path / "dicts") == expected
 
 
-def test_scifact_by_the_command_and_from_python(data, run, tmp_path):
-    scifact = data / "scifact"
-    out = ("--vocabulary", "words", "--out", tmp_path / "command")
-    assert run("build", scifact, *out).code == 0
-    index = words(scifact, tmp_path / "python")
-    assert contents(tmp_path / "command") == contents(tmp_path / "python")
-    assert len(index) == 5183
-
-
 @pytest.mark.parametrize("texts", [["the"], ["of the", "and"], ["!!!", ""], ["", " "]])
 def test_an_index_of_no_words_is_defined_and_told(tmp_path, texts):
     with pytest.warns(LexiceptWarning) as caught:

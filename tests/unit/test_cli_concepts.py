@@ -2,7 +2,7 @@
 
 import pytest
 
-from lexicept.index.descriptions import relabel
+from lexicept.index.updates import relabel
 from support.commands import assert_error
 from support.indexes import build_described
 from support.vowels import AY

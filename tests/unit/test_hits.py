@@ -1,7 +1,5 @@
 """Words of a query that no document contains."""
 
-from contextlib import nullcontext
-
 import pytest
 
 import lexicept
@@ -58,25 +56,6 @@ def test_words_that_no_document_has(index, tmp_path):
     assert index.search("dogs").note == ""
     index.delete(["2"])
     assert index.search("dogs").unmatched_words == ("dogs",)
-
-
-def test_spinners_name_what_goes_on(index, run, monkeypatch):
-    named: list[str] = []
-
-    def status(console, activity):
-        named.append(activity)
-        return nullcontext()
-
-    monkeypatch.setattr("rich.console.Console.status", status)
-    for arguments, expected in (
-        (("search", index.path, "cats"), ["opening index", "loading model", "searching"]),
-        (("search", index.path, "cats", "--vocabulary", "words"), ["opening index", "searching"]),
-        (("explain", index.path, "cats", "1"), ["opening index", "loading model", "explaining"]),
-        (("index", "info", index.path), ["opening index"]),
-    ):
-        named.clear()
-        assert run(*arguments).code == 0
-        assert named == expected
 
 
 def test_the_command_says_so(index, run):

@@ -41,7 +41,7 @@ def over_processes(function, shards, *shared):
         yield pickle.loads(pickle.dumps(function_there(*arguments)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS), REWEIGHTED)
 def test_sharding_and_disk_change_nothing(tmp_path_factory, words, concepts, reweighting):
     settings_of = [WORDS, CONCEPTS]
@@ -60,9 +60,10 @@ def test_sharding_and_disk_change_nothing(tmp_path_factory, words, concepts, rew
         np.testing.assert_allclose(result[name], expected, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("bits", [8, 32])
-@pytest.mark.parametrize("reweighting", [None, RRASettings(1.25)])
-@pytest.mark.parametrize("together", [40, 2**20])
+@pytest.mark.parametrize(
+    ("bits", "reweighting", "together"),
+    [(8, None, 40), (8, RRASettings(1.25), 2**20), (32, RRASettings(1.25), 40)],
+)
 def test_segments_that_are_inverted_elsewhere_are_the_same_bytes(
     tmp_path, monkeypatch, bits, reweighting, together
 ):
@@ -72,7 +73,7 @@ def test_segments_that_are_inverted_elsewhere_are_the_same_bytes(
     tf[100:200] = 0  # a segment without postings
     tf[:, 3] *= random.random(430) < 0.1
     matrix = sp.csr_array(tf.astype(np.float32))
-    for module in ("engines.exact", "engines.inverted", "index.impacts"):
+    for module in ("engines.exact", "index.impacts"):
         monkeypatch.setattr(f"lexicept.{module}.SEGMENT", 100)
     monkeypatch.setattr("lexicept.engines.inverted.TOGETHER", together)
     monkeypatch.setattr(shards, "SIZE", 100)
@@ -84,6 +85,7 @@ def test_segments_that_are_inverted_elsewhere_are_the_same_bytes(
     assert there.engine.matrix().nnz == here.engine.num_postings
 
 
+@settings(max_examples=25)
 @given(sparse_matrices(ROWS, weights=REALS), sparse_matrices(ROWS, weights=REALS))
 def test_what_is_derived_is_rra_of_pruned_weights(words, concepts):
     weights = stack_columns([BM25().documents(words), prune_rows(Splade().documents(concepts), 2)])

@@ -213,9 +213,9 @@ def test_an_index_answers_the_same_with_and_without_torch(tmp_path, monkeypatch)
     path = save_index(tmp_path)
     queries = ["cats", "kilo " * 200, "bade kilo", ""]
     light, whole = IndexReader.open(path), IndexReader.open(path)
-    assert type(light.vectorizers.for_queries("concepts")) is EncodedConcepts
+    assert type(light.encoders["concepts"].for_queries()) is EncodedConcepts
     monkeypatch.setattr(EncodedConcepts, "load_light", lambda _: None)
-    assert whole.vectorizers.for_queries("concepts") is whole.vectorizer("concepts")
+    assert whole.encoders["concepts"].for_queries() is whole.vectorizer("concepts")
     vectors = [index.query_vectors(queries).toarray() for index in (light, whole)]
     np.testing.assert_allclose(*vectors, rtol=1e-4, atol=1e-5)
     explained, expected = (index.explain("bade kilo", "d1") for index in (light, whole))

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from lexicept.errors import InputError
 from lexicept.measures import e2, mean_length, posting_list_flops, qd_flops
-from support.strategies import collections, sparse_matrices
+from support.strategies import collections
 
 QUERIES = sp.csr_array([[1.0, 0, 2], [0, 0, 3]])
 DOCUMENTS = sp.csr_array([[1.0, 1, 1], [0, 1, 1], [5, 0, 0], [0, 0, 0]])
@@ -49,12 +49,6 @@ def test_mean_length_and_explicit_zeros():
     stored_zero = sp.csr_array((np.array([0.0, 1.0]), [0, 1], [0, 2]), shape=(1, 2))
     assert qd_flops(stored_zero, sp.csr_array([[1.0, 1.0]])) == 1.0
     assert mean_length(stored_zero) == 1.0
-
-
-@given(sparse_matrices())
-def test_mean_length_counts_non_zeros(matrix):
-    counts = [np.count_nonzero(vector) for vector in matrix.toarray()]
-    assert mean_length(matrix) == pytest.approx(float(np.mean(counts)) if counts else 0.0)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 import lexicept
 from lexicept.encoding.index_settings import IndexSettings
 from lexicept.encoding.sources import MINI
-from lexicept.index.descriptions import relabel
 from lexicept.index.reader import IndexReader
+from lexicept.index.updates import relabel
 from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from support.commands import assert_error
 

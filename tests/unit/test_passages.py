@@ -176,7 +176,7 @@ collections = st.lists(
 
 
 @pytest.mark.filterwarnings("ignore:no words in any document")
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(collection=collections, query=st.text("abc ", max_size=6), top_k=st.integers(1, 4))
 def test_the_results_are_the_best_documents_exactly(tmp_path_factory, collection, query, top_k):
     folder = tmp_path_factory.mktemp("exact")

@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 import lexicept
 from lexicept.corpora import Document
 from lexicept.index import updates
-from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.query_encoders import VocabularyEncoder
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server import reader
@@ -45,16 +45,16 @@ class Model:
         self.free = threading.Event()
         self.free.set()
         self.fails_on = "\0"
-        encode = QueryEncoders._encoded
+        encode = VocabularyEncoder._encoded
 
-        def watched(own: QueryEncoders, name: str, texts: list[str]) -> Any:
+        def watched(own: VocabularyEncoder, texts: list[str]) -> Any:
             assert self.free.wait(30)
             self.batches.append(list(texts))
             if self.fails_on in texts:
                 raise ValueError("a bad query")
-            return encode(own, name, texts)
+            return encode(own, texts)
 
-        monkeypatch.setattr(QueryEncoders, "_encoded", watched)
+        monkeypatch.setattr(VocabularyEncoder, "_encoded", watched)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -182,7 +182,7 @@ def test_an_update_is_searched_with_known_queries(
     monkeypatch.setattr(reader, "FOLLOW_SECONDS", 3600.0)
     path = Path(shutil.copytree(served_index, tmp_path / "index"))
     if changed:  # another model, as far as the manifest says
-        monkeypatch.setattr(QueryEncoders, "checksums", lambda own, _: {"": str(id(own))})
+        monkeypatch.setattr(VocabularyEncoder, "adopt", lambda *_: None)
     with TestClient(create_app(path), base_url=BASE) as client:
 
         def search():
@@ -231,17 +231,17 @@ def test_a_client_that_leaves_takes_its_query_along(served_index, model):
 
 def test_a_server_reads_queries_without_torch_models(served_index, monkeypatch):
     readers = []
-    for_queries = QueryEncoders.for_queries
+    for_queries = VocabularyEncoder.for_queries
 
-    def watched(self, name):
-        readers.append(for_queries(self, name))
+    def watched(self):
+        readers.append(for_queries(self))
         return readers[-1]
 
     def run(*_, **settings):
         with TestClient(from_environment(), base_url=BASE) as client:
             assert client.get("/search", params={"query": "bade"}).status_code == 200
 
-    monkeypatch.setattr(QueryEncoders, "for_queries", watched)
+    monkeypatch.setattr(VocabularyEncoder, "for_queries", watched)
     monkeypatch.setattr("uvicorn.run", run)
     lexicept.serve(served_index, port=0)
     assert "ConceptVectorizer" not in [type(reader).__name__ for reader in readers]

@@ -81,8 +81,9 @@ def alter(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, cut_off, alter])
-@pytest.mark.parametrize("array_name", ["indptr", "indices", "data"])
+@pytest.mark.parametrize(
+    ("damage", "array_name"), [(Path.unlink, "indptr"), (cut_off, "indices"), (alter, "data")]
+)
 def test_a_damaged_shard_is_encoded_again(tmp_path, damage, array_name):
     encode(tmp_path)
     Vowels.encoded.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ from lexicept.index.text_vectors import (
     rounded,
 )
 from lexicept.index.verification import verify
-from lexicept.integrations.agents import AgentTools
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.pipelines.systems import resolve_systems
 from lexicept.queries.syntax import ParsedQuery
@@ -271,11 +269,11 @@ def test_the_fast_model_the_vectorizer_and_the_cache_give_the_same(index):
     assert lengths == pytest.approx([1, 1, 0, 1], abs=1e-5)
     slow = IndexReader.open(index.path)
     slow.vectorizer("concepts")
-    fast.vectorizers.cache = QueryCache(2**20)
+    fast.encoders["concepts"].cache = QueryCache(2**20)
     for weighted in (slow.weigh(QUERIES), fast.weigh(QUERIES), fast.weigh(QUERIES)):
         assert weighted.weights.toarray() == pytest.approx(expected.weights.toarray(), abs=1e-3)
         assert weighted.text_vectors == pytest.approx(expected.text_vectors, abs=1e-3)
-    assert len(fast.vectorizers.cache) == 4
+    assert len(fast.encoders["concepts"].cache) == 4
 
 
 def test_of_a_large_index_the_best_by_words_and_concepts_are_compared(index, monkeypatch):
@@ -467,31 +465,6 @@ def test_a_request_leaves_the_similarity_out(index):
             get("/search", top_k=5)["results"] == get("/search", top_k=5, rescore=True)["results"]
         )
         assert get("/explain", document_id="d0", vocabulary="words")["similarity"] == 0
-
-
-def test_agents_and_commands_show_the_similarity(index, run):
-    line = re.search(
-        r"([\d.]+)% similar as a whole",
-        AgentTools(lexicept.Index(index)).explain("bade kilo", "d0"),
-    )
-    explanation = index.explain("bade kilo", "d0")
-    assert line is not None
-    assert float(line[1]) == pytest.approx(
-        100 * explanation.similarity / explanation.score, abs=0.06
-    )
-    output = run("explain", index.path, "bade kilo", "d0", "--json").json
-    assert output["similarity"] == pytest.approx(explanation.similarity)
-    without = run("explain", index.path, "bade kilo", "d0", "--no-rescore", "--json").json
-    assert without["similarity"] == 0
-    (hit,) = run("search", index.path, "bade kilo", "--top-k", "1", "--explain", "--json").json[
-        "results"
-    ]
-    assert hit["similarity"] == pytest.approx(20, abs=20)
-    (hit,) = run("search", index.path, "bade kilo", "--no-rescore", "--top-k", "1", "--json").json[
-        "results"
-    ]
-    assert hit["score"] == pytest.approx(index.search(["bade kilo"], 1, rescore=False)[0][0].score)
-    assert "% similar as a whole" in run("search", index.path, "bade kilo", "--explain").out
 
 
 def test_evaluations_tell_the_similarity_apart(index):

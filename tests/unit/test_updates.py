@@ -1,8 +1,6 @@
 """Building, updating, deleting, re-weighting; survival of kills and refusals."""
 
 import os
-import signal
-import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,7 +25,6 @@ from lexicept.index.verification import verify
 from lexicept.storage.locks import lock
 from lexicept.weighting import BM25
 from support.indexes import build, build_of
-from support.processes import command, exists_in, wait_and_kill
 from support.vowels import Vowels
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
@@ -84,7 +81,7 @@ EDITS = st.lists(COLLECTION | st.sets(IDS, min_size=1, max_size=2), max_size=4)
 
 
 @pytest.mark.usefixtures("_vowels")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(COLLECTION, EDITS, st.lists(TEXT, min_size=1, max_size=3), st.integers(2, 8))
 def test_edits_equal_a_new_index(texts, edits, queries, few):
     texts = dict(texts)
@@ -428,40 +425,6 @@ def test_shards_give_what_one_pass_gives(tmp_path, monkeypatch):
 
 
 # Real kills.
-
-
-def write_corpus(path: Path, count: int, word: str = "cat") -> Path:
-    path.write_text("".join(f'{{"_id": "{i}", "text": "{word} n{i}"}}\n' for i in range(count)))
-    return path
-
-
-def test_a_killed_build_can_be_run_again(tmp_path):
-    corpus = write_corpus(tmp_path / "corpus.jsonl", 5000)
-    out = tmp_path / "index"
-    building = command("build", corpus, "--vocabulary", "words", "--out", out)
-    partial = "index.partial/staged/generation-000001"
-    kills = 0
-    for point in (
-        "index.partial",
-        f"{partial}/parts/*/texts.bin",
-        f"{partial}/words",
-        f"{partial}/po*",
-    ):
-        status = wait_and_kill(building, exists_in(tmp_path, point))
-        if status == 0:  # it was quicker than the kill
-            continue
-        assert status == -signal.SIGKILL
-        kills += 1
-        for path in (out, tmp_path / "index.partial"):
-            with pytest.raises(IndexFormatError):
-                IndexReader.open(path)
-    assert kills >= 2
-    if not out.exists():
-        subprocess.run(building, check=True, capture_output=True)
-    index = IndexReader.open(out, checksums=True)
-    assert len(index) == 5000
-    assert [hit.id for hit in index.search(["n4321"])[0]] == ["4321"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]
 
 
 def test_rounded_weights_stay_rounded(tmp_path):

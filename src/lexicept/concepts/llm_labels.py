@@ -22,8 +22,8 @@ from openai import APIError, APIStatusError, AsyncOpenAI
 
 from lexicept.errors import InputError
 from lexicept.index.atlas import Atlas, Example
-from lexicept.index.descriptions import relabel
 from lexicept.index.reader import IndexReader
+from lexicept.index.updates import relabel
 from lexicept.progress import Progress, silent
 from lexicept.sanitize import around, one_line
 from lexicept.storage.workspace import GrowingFile, Workspace

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from unicodedata import normalize
 
@@ -137,6 +138,7 @@ class Tokenizer:
         # Without the stemmer's own cache, which keeps long words too.
         stemmer = Stemmer.Stemmer(STEMMERS[language], 0) if language in STEMMERS else None
         self._stemmer: Any = stemmer
+        self._lock = Lock()  # threads share a tokenizer, but a stemmer is for one at a time
         self._dotless = language in ("az", "tr")
         self._stop = frozenset(map(self.form, [*stop_words(language), *other_stop_words]))
         self._stems: dict[str, str | list[str] | None] = {}
@@ -227,7 +229,10 @@ class Tokenizer:
         """Return the stem of a word in normal form; None for a stop word or a single letter."""
         if len(word) < 2 or word in self._stop:
             return None
-        stem: str = word if self._stemmer is None else self._stemmer.stemWord(word)
+        if self._stemmer is None:
+            return word
+        with self._lock:
+            stem: str = self._stemmer.stemWord(word)
         return stem
 
     def _stem(self, token: str) -> str | list[str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import scipy.sparse as sp
 from lexicept.engines.interface import (
     PostingLists,
     PostingsEngine,
-    QueryBatch,
     Ranking,
     check_finite,
     checked_factors,
@@ -25,8 +24,8 @@ from lexicept.engines.interface import (
     checked_queries,
     single_precision,
 )
-from lexicept.engines.inverted import SHARES, PostingsWriter
-from lexicept.engines.mask import EVERYTHING
+from lexicept.engines.inverted import SHARES, PostingsWriter, inverted_in_groups
+from lexicept.engines.mask import EVERYTHING, Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.compiled import num_processors
 from lexicept.kernels.posting_lists import (
@@ -37,9 +36,9 @@ from lexicept.kernels.posting_lists import (
     num_bytes,
     unpack,
 )
-from lexicept.kernels.term_at_a_time import ROW, AllowedDocuments, WeightedQuery, score_all, search
+from lexicept.kernels.term_at_a_time import ROW, WeightedQuery, score_all, search
 from lexicept.storage.arrays import let_go, load_array
-from lexicept.vectors import Floats, Integers, largest_weights
+from lexicept.vectors import Floats, Integers, largest_weights, neighbouring_rows
 
 DAMAGED = "damaged postings: they name a document that is not there"
 
@@ -76,7 +75,10 @@ class ExactEngine(PostingsEngine):
         matrix = single_precision(documents)
         prior = checked_offsets(offsets, matrix.shape[0])
         writer = PostingsWriter(largest_weights(matrix), weight_bits)
-        writer.add(matrix)
+        for start in range(0, prior.size, SEGMENT):
+            block = neighbouring_rows(matrix, start, min(start + SEGMENT, prior.size))
+            groups = inverted_in_groups([block], writer.scales, writer.kind)
+            writer.add(groups, block.shape[0])
         return cls.of(writer, prior)
 
     @classmethod
@@ -178,11 +180,6 @@ class ExactEngine(PostingsEngine):
         return costs
 
     @property
-    def size(self) -> int:
-        """Bytes of the arrays."""
-        return sum(int(getattr(self, field.name).nbytes) for field in fields(self))
-
-    @property
     def weight_bits(self) -> int:
         return 8 * int(self.weights.dtype.itemsize)
 
@@ -196,10 +193,33 @@ class ExactEngine(PostingsEngine):
             return 255 * float(self.scales[self.df > 0].max(initial=0))
         return float(max(self.weights.max(initial=0), self.table.max(initial=0)))
 
-    def rank(self, batch: QueryBatch) -> list[Ranking]:
-        allowed = EVERYTHING if batch.mask is None else batch.mask.by_segment(SEGMENT)
-        rank_span = partial(self._rank_span, batch, allowed)
-        num_queries, threads = batch.factors.size, batch.threads or num_processors()
+    def rank(
+        self,
+        queries: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        threads: int | None,
+        mask: Mask | None,
+    ) -> list[Ranking]:
+        allowed = EVERYTHING if mask is None else mask.by_segment(SEGMENT)
+        depth = min(top_k, self.offsets.size)
+
+        def rank_span(numbers: Sequence[int], threads: int) -> list[Ranking]:
+            """Rank neighbouring queries; ``threads`` share each query."""
+            rankings = []
+            for index in numbers:
+                start, end = queries.indptr[index], queries.indptr[index + 1]
+                dimensions = queries.indices[start:end].astype(np.int64)
+                cost = int(np.add.reduce(self._costs[dimensions]))
+                ranking: Ranking = np.empty(0, np.int64), np.empty(0, np.float32)
+                if cost:
+                    factor = float(factors[index])
+                    query = WeightedQuery(dimensions, queries.data[start:end], factor)
+                    ranking = search(SEGMENT, self.lists, query, allowed, depth, cost, threads)
+                rankings.append(ranking)
+            return check_finite(rankings)
+
+        num_queries, threads = factors.size, threads or num_processors()
         if num_queries < 2 or threads < 2:
             return rank_span(range(num_queries), threads)
         # The kernel releases the GIL: threads share one set of postings.
@@ -210,25 +230,6 @@ class ExactEngine(PostingsEngine):
         with ThreadPoolExecutor(threads) as pool:
             rankings = pool.map(rank_span, spans, repeat(1))
         return [ranking for span in rankings for ranking in span]
-
-    def _rank_span(
-        self, batch: QueryBatch, allowed: AllowedDocuments, numbers: Sequence[int], threads: int
-    ) -> list[Ranking]:
-        """Rank neighbouring queries; ``threads`` share each query."""
-        queries, depth = batch.queries, min(batch.top_k, self.offsets.size)
-        rankings = []
-        for index in numbers:
-            start, end = queries.indptr[index], queries.indptr[index + 1]
-            dimensions = queries.indices[start:end].astype(np.int64)
-            cost = int(np.add.reduce(self._costs[dimensions]))
-            if cost:
-                factor = float(batch.factors[index])
-                query = WeightedQuery(dimensions, queries.data[start:end], factor)
-                ranking = search(SEGMENT, self.lists, query, allowed, depth, cost, threads)
-            else:
-                ranking = np.empty(0, np.int64), np.empty(0, np.float32)
-            rankings.append(ranking)
-        return check_finite(rankings)
 
     def scores(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Floats:
         matrix = checked_queries(queries, self.num_dimensions)

@@ -29,18 +29,6 @@ class PostingLists(NamedTuple):
     """Number of postings of each dimension [dimensions]."""
 
 
-class QueryBatch(NamedTuple):
-    """Valid arguments of ``PostingsEngine.search``."""
-
-    queries: sp.csr_array
-    """Query weights [n, V], f32."""
-    factors: Floats
-    """Finite factors on offsets [n]."""
-    top_k: int
-    threads: int | None
-    mask: Mask | None
-
-
 class PostingsEngine(ABC):
     """Postings of N documents over V dimensions, and an offset per document, for exact search.
 
@@ -54,11 +42,6 @@ class PostingsEngine(ABC):
     """Document frequency of each dimension, i64 [V]."""
     offsets: Floats
     """Offset of each document, f32 [N]."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Bytes on disk."""
 
     def search(
         self,
@@ -88,11 +71,18 @@ class PostingsEngine(ABC):
         factors = checked_factors(query_offsets, matrix.indptr.size - 1)
         if mask is not None and mask.allowed.shape != (self.num_documents,):
             raise InputError(f"a mask of {mask.allowed.shape} for {self.num_documents} documents")
-        return self.rank(QueryBatch(matrix, factors, top_k, threads, mask))
+        return self.rank(matrix, factors, top_k, threads, mask)
 
     @abstractmethod
-    def rank(self, batch: QueryBatch) -> list[Ranking]:
-        """Do as ``search``, for valid queries."""
+    def rank(
+        self,
+        queries: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        threads: int | None,
+        mask: Mask | None,
+    ) -> list[Ranking]:
+        """Do as ``search``, for valid queries and finite factors on offsets [n]."""
 
     @property
     def num_documents(self) -> int:
@@ -109,11 +99,6 @@ class PostingsEngine(ABC):
     @property
     @abstractmethod
     def num_segments(self) -> int: ...
-
-    @property
-    def num_parts(self) -> int:
-        """Number of separate sets of postings."""
-        return 1
 
     @property
     @abstractmethod

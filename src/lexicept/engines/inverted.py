@@ -11,10 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.kernels.posting_lists import MARGIN, SEGMENT, fitting_widths, pack
+from lexicept.kernels.posting_lists import MARGIN, fitting_widths, pack
 from lexicept.segments import neighbours
 from lexicept.storage.arrays import ArrayWriter, save_array
-from lexicept.vectors import Floats, Integers, neighbouring_rows
+from lexicept.vectors import Floats, Integers
 
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 3}
 """A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: at most
@@ -62,12 +62,14 @@ class ByDimension(NamedTuple):
 
 
 def inverted_in_groups(
-    blocks: Sequence[ByDimension],
-    count: int,
-    scales: Floats,
-    kind: np.dtype[Any],
+    documents: Iterable[sp.csr_array], scales: Floats, kind: np.dtype[Any]
 ) -> Iterator[tuple[slice, Inverted]]:
-    """Invert a segment, some neighbouring dimensions at a time; see ``inverted``."""
+    """Invert the documents of a segment, blocks of CSR f32 [n, V], some neighbouring dimensions at
+    a time; see ``inverted``."""
+    blocks, count = [], 0
+    for block in documents:
+        blocks.append(ByDimension.of(block, count))
+        count += block.shape[0]
     df = np.sum([np.diff(block.starts) for block in blocks], axis=0)
     for dimensions in neighbours(df, TOGETHER):
         columns = _joined(blocks, dimensions, count)
@@ -136,9 +138,9 @@ def check_weight_bits(weight_bits: int) -> None:
 
 
 class PostingsWriter:
-    """Inverts documents block after block, segment by segment, into memory or files of ``folder``,
-    for ``ExactEngine.of``; ``largest`` is the largest weight of every dimension [V]. Raises
-    InputError for another number of bits than 32 and 8."""
+    """Writes inverted segments into memory or files of ``folder``, for ``ExactEngine.of``;
+    ``largest`` is the largest weight of every dimension [V]. Raises InputError for another number
+    of bits than 32 and 8."""
 
     def __init__(self, largest: Floats, weight_bits: int = 32, folder: Path | None = None) -> None:
         check_weight_bits(weight_bits)
@@ -150,7 +152,6 @@ class PostingsWriter:
             self.scales = (np.where(largest > 0, largest, 1) / 255).astype(np.float32)
         self.folder = folder
         self.num_documents = 0
-        self._waiting: list[ByDimension] = []
         self._df = np.zeros(largest.size, np.int64)
         self._maxima = np.zeros(largest.size, self.kind)
         self._lengths: list[Integers] = []
@@ -175,30 +176,24 @@ class PostingsWriter:
     def __exit__(self, *error: Any) -> None:
         self._open.__exit__(*error)
 
-    def add(self, block: sp.csr_array) -> int:
-        """Add the next documents, CSR f32 [n, V]; return the number of the first."""
-        first_document, start = self.num_documents, 0
-        while start < block.shape[0]:
-            # A segment is inverted as soon as all of its documents are there.
-            stop = min(block.shape[0], start + SEGMENT - self.num_documents % SEGMENT)
-            documents = neighbouring_rows(block, start, stop)
-            self._waiting.append(ByDimension.of(documents, self.num_documents % SEGMENT))
-            self.num_documents += stop - start
-            start = stop
-            if self.num_documents % SEGMENT == 0:
-                self._invert(SEGMENT)
-        return first_document
-
-    def add_segment(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> int:
-        """Add a segment that was inverted elsewhere; return the number of its first document.
+    def add(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> slice:
+        """Add a segment of ``inverted_in_groups``; return the numbers of its documents.
 
         Args:
             count: number of documents: ``SEGMENT``, or fewer in the last segment.
         """
-        first_document = self.num_documents
+        lengths = np.zeros(self.scales.size, np.uint16)
+        widths = np.zeros(self.scales.size, np.uint8)
+        for dimensions, group in groups:
+            lengths[dimensions], widths[dimensions] = group.lengths, group.widths
+            self._df[dimensions] += group.df
+            self._maxima[dimensions] = np.maximum(self._maxima[dimensions], group.maxima)
+            for name, array in self._arrays.items():
+                array.append(getattr(group, name))
+        self._lengths.append(lengths)
+        self._widths.append(widths)
         self.num_documents += count
-        self._write(groups)
-        return first_document
+        return slice(self.num_documents - count, self.num_documents)
 
     @property
     def largest(self) -> Floats:
@@ -211,8 +206,6 @@ class PostingsWriter:
         Returns:
             The arrays by name; without a folder's arrays that have grown in files.
         """
-        if self._waiting:
-            self._invert(self.num_documents % SEGMENT)
         self._arrays["gaps"].append(np.zeros(MARGIN, np.uint8))
         shape = len(self._lengths), self.scales.size
         arrays: dict[str, Any] = {
@@ -230,21 +223,3 @@ class PostingsWriter:
         for name, values in arrays.items():
             save_array(self.folder / f"{name}.npy", values)
         return arrays
-
-    def _invert(self, count: int) -> None:
-        """Write the segment of all ``count`` waiting documents."""
-        blocks, self._waiting = self._waiting, []
-        self._write(inverted_in_groups(blocks, count, self.scales, self.kind))
-
-    def _write(self, groups: Iterable[tuple[slice, Inverted]]) -> None:
-        """Write a segment."""
-        lengths = np.zeros(self.scales.size, np.uint16)
-        widths = np.zeros(self.scales.size, np.uint8)
-        for dimensions, group in groups:
-            lengths[dimensions], widths[dimensions] = group.lengths, group.widths
-            self._df[dimensions] += group.df
-            self._maxima[dimensions] = np.maximum(self._maxima[dimensions], group.maxima)
-            for name, array in self._arrays.items():
-                array.append(getattr(group, name))
-        self._lengths.append(lengths)
-        self._widths.append(widths)

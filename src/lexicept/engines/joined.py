@@ -17,7 +17,6 @@ from lexicept.engines.exact import ExactEngine
 from lexicept.engines.interface import (
     PostingLists,
     PostingsEngine,
-    QueryBatch,
     Ranking,
     checked_queries,
 )
@@ -104,15 +103,11 @@ class JoinedEngine(PostingsEngine):
         return self.kept_documents, np.flatnonzero(in_added).astype(np.int32)
 
     @cached_property
-    def _positions(self) -> tuple[Integers, Integers]:
-        """Index of each of the N documents in each engine; -1 in the other engine."""
-        of_kept, of_added = (positions_of(n, self.num_documents) for n in self.numbers)
-        return of_kept, of_added
-
-    @cached_property
     def _kept_columns(self) -> Integers:
         """Index of each of the V dimensions in the kept engine; -1 for none."""
-        return positions_of(self.kept_dimensions, self.num_dimensions)
+        columns = np.full(self.num_dimensions, -1, np.int32)
+        columns[self.kept_dimensions] = np.arange(self.kept_dimensions.size)
+        return columns
 
     @cached_property
     def _present(self) -> list[Mask | None]:
@@ -123,16 +118,6 @@ class JoinedEngine(PostingsEngine):
     @property
     def num_segments(self) -> int:
         return -(-self.num_documents // SEGMENT)
-
-    @property
-    def num_parts(self) -> int:
-        return 2
-
-    @property
-    def size(self) -> int:
-        """Bytes of the arrays."""
-        joining = self.kept_documents.nbytes + self.kept_df.nbytes
-        return self.kept.size + self.added.size + joining
 
     @property
     def weight_bits(self) -> int:
@@ -146,14 +131,20 @@ class JoinedEngine(PostingsEngine):
         for engine in self.engines:
             engine.let_go()
 
-    def rank(self, batch: QueryBatch) -> list[Ranking]:
-        of_kept, of_added = self._present if batch.mask is None else self._cut(batch.mask)
-        queries = self._of_kept(batch.queries)
+    def rank(
+        self,
+        queries: sp.csr_array,
+        factors: Floats,
+        top_k: int,
+        threads: int | None,
+        mask: Mask | None,
+    ) -> list[Ranking]:
+        in_kept, in_added = self._present if mask is None else self._cut(mask)
         rankings = (
-            self.kept.rank(batch._replace(queries=queries, mask=of_kept)),
-            self.added.rank(batch._replace(mask=of_added)),
+            self.kept.rank(self._of_kept(queries), factors, top_k, threads, in_kept),
+            self.added.rank(queries, factors, top_k, threads, in_added),
         )
-        return [self._best(of_query, batch.top_k) for of_query in zip(*rankings, strict=True)]
+        return [self._best(of_query, top_k) for of_query in zip(*rankings, strict=True)]
 
     def _of_kept(self, queries: sp.csr_array) -> sp.csr_array:
         """Return queries [n, V] on the dimensions of the kept engine."""
@@ -230,21 +221,14 @@ class JoinedEngine(PostingsEngine):
         return joined[np.argsort(np.concatenate(documents))]
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
-        in_kept, in_added = (int(positions[document]) for positions in self._positions)
-        if in_kept < 0:
-            return self.added.document_weights(in_added, dimensions)
+        of_kept, of_added = self.numbers
+        (in_kept,) = np.nonzero(of_kept == document)
+        if not in_kept.size:
+            return self.added.document_weights(int(np.searchsorted(of_added, document)), dimensions)
         columns = self._kept_columns[dimensions]
         weights, present = np.zeros(len(dimensions)), columns >= 0
-        weights[present] = self.kept.document_weights(in_kept, columns[present])
+        weights[present] = self.kept.document_weights(int(in_kept[0]), columns[present])
         return weights
-
-
-def positions_of(numbers: Integers, count: int) -> Integers:
-    """Return the position of each number below ``count`` among some numbers, -1 for none."""
-    positions = np.full(count, -1, np.int32)
-    (present,) = np.nonzero(numbers >= 0)
-    positions[numbers[present]] = present
-    return positions
 
 
 def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:

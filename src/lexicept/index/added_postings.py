@@ -11,18 +11,20 @@ documents. Once the changes are more than 1/``STALE`` of the documents, all are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from lexicept.engines import ExactEngine, PostingsEngine
 from lexicept.engines.inverted import PostingsWriter
 from lexicept.engines.joined import ADDED, SIZES, JoinedEngine, columns_of
-from lexicept.index.impacts import Derived, VocabularySettings, Weigher, load_statistics
+from lexicept.index.impacts import Derived, Weigher, load_statistics, write_segments
 from lexicept.index.parts import Parts
+from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Shard, over, shards_of
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Integers
@@ -36,8 +38,7 @@ STALE = 16
 """All documents are weighed again once the changes are more than 1/STALE of all."""
 
 
-@dataclass(frozen=True)
-class PostingsChange:
+class PostingsChange(NamedTuple):
     """The documents of a change by their postings, kept ones or added ones."""
 
     kept: Integers
@@ -70,71 +71,67 @@ class PostingsChange:
         return cls(kept, np.flatnonzero(is_added), before[(before >= 0) & (kept < 0)])
 
 
-@dataclass(frozen=True)
-class PostingsUpdate:
-    """Present postings and documents, and the settings by which changed documents are weighed."""
+def write_added(
+    index: IndexReader,
+    change: PostingsChange,
+    sizes: Mapping[str, int],
+    folder: Path,
+    documents: Parts,
+) -> None:
+    """Write the added postings of a change into ``folder``, beside the linked files of the kept
+    postings. Raises InputError for weights that are not finite.
 
-    postings: Path
-    """Folder of the present postings."""
-    engine: PostingsEngine
-    """Over the present postings."""
-    documents: Parts
-    """The present documents."""
-    sizes: Mapping[str, int]
-    """Dimensions of each vocabulary, at least as many as before."""
-    settings: Sequence[VocabularySettings]
-    """Settings of each vocabulary."""
+    Args:
+        index: before the change.
+        sizes: dimensions of each vocabulary, at least as many as before.
+        documents: after the change.
+    """
+    engine, latest = index.engine, index.folder / "postings"
+    dimensions = np.array([*sizes.values()])
+    kept_df = np.zeros(dimensions.sum(), np.int64)
+    bounds, df = np.zeros(kept_df.size, np.float32), engine.df
+    added, deleted = (
+        [selected.tf(name, size) for name, size in sizes.items()]
+        for selected in (documents[change.added], index.parts[change.deleted])
+    )
+    weigher = _weigher(index, change.kept.size, sizes, shards_of(added))
+    if isinstance(engine, JoinedEngine):
+        latest, df = latest / ADDED, engine.kept_df
+    columns = columns_of(load_array(latest / SIZES, np.int64), dimensions)
+    kept_df[columns], bounds[columns] = df, load_array(latest / "bounds.npy", np.float32)
+    for weighed in over(weigher.weigh, shards_of(deleted)):
+        # Some entries may be zeros.
+        weighted = weighed.weights.indices[weighed.weights.data > 0]
+        kept_df -= np.bincount(weighted, minlength=kept_df.size)
+    largest = reduce(np.maximum, over(weigher.bounds, shards_of(added)))
+    target = folder / ADDED
+    target.mkdir(parents=True)
+    with PostingsWriter(largest, engine.weight_bits, target) as postings:
+        for _ in write_segments(postings, weigher, added):
+            pass
+        ExactEngine.of(postings, np.zeros(change.added.size))
+    save_array(target / "kept.npy", change.kept)
+    save_array(target / "kept.df.npy", kept_df)
+    save_array(target / "bounds.npy", np.maximum(bounds, largest))
+    save_array(target / SIZES, dimensions)
+    Derived.load(folder)  # postings that can't be opened are never published
 
-    def write(self, change: PostingsChange, changed: Parts, folder: Path) -> None:
-        """Write the added postings of the changed documents into ``folder``, beside the linked
-        files of the kept postings. Raises InputError for weights that are not finite."""
-        sizes = np.array([*self.sizes.values()], np.int64)
-        shards = self._shards(changed, change.added)
-        weigher = self._weigher(change.kept.size, shards)
-        latest = self.postings
-        kept_df, bounds = np.zeros(sizes.sum(), np.int64), np.zeros(sizes.sum(), np.float32)
-        df = self.engine.df
-        if isinstance(self.engine, JoinedEngine):
-            latest, df = self.postings / ADDED, self.engine.kept_df
-        columns = columns_of(load_array(latest / SIZES, np.int64), sizes)
-        kept_df[columns], bounds[columns] = df, load_array(latest / "bounds.npy", np.float32)
-        for weighed in over(weigher.weigh, self._shards(self.documents, change.deleted)):
-            # Some entries may be zeros.
-            weighted = weighed.weights.indices[weighed.weights.data > 0]
-            kept_df -= np.bincount(weighted, minlength=kept_df.size)
-        largest = reduce(np.maximum, over(weigher.bounds, shards), np.zeros_like(bounds))
-        target = folder / ADDED
-        target.mkdir(parents=True)
-        with PostingsWriter(largest, self.engine.weight_bits, target) as postings:
-            for weighed in over(weigher.weigh, shards):
-                postings.add(weighed.weights)
-            ExactEngine.of(postings, np.zeros(change.added.size))
-        bounds = np.maximum(bounds, largest)
-        arrays = {"kept": change.kept, "kept.df": kept_df, "bounds": bounds, "sizes": sizes}
-        for name, values in arrays.items():
-            save_array(target / f"{name}.npy", values)
-        Derived.load(folder)  # postings that can't be opened are never published
 
-    def _shards(self, documents: Parts, indexes: Integers) -> list[Shard]:
-        """Return the shards of some documents; none for no documents."""
-        if not indexes.size:
-            return []
-        selected = documents[indexes]
-        return shards_of([selected.tf(name, size) for name, size in self.sizes.items()])
-
-    def _weigher(self, num_kept: int, shards: Sequence[Shard]) -> Weigher:
-        """Return a weigher by the statistics of the kept postings; dimensions without documents
-        there are counted in shards."""
-        collection = []
-        for vocabulary, (before, size) in enumerate(
-            zip(load_statistics(self.postings, num_kept), self.sizes.values(), strict=True)
-        ):
-            df = np.zeros(size, np.int64)
-            df[: before.df.size] = before.df
-            added = reduce(add, over(_df, shards, vocabulary), np.zeros_like(df))
-            added = np.minimum(added, before.num_documents)  # as idf expects
-            collection.append(replace(before, df=np.where(df == 0, added, df)))
-        return Weigher(tuple(self.settings), tuple(collection))
+def _weigher(
+    index: IndexReader, num_kept: int, sizes: Mapping[str, int], shards: Sequence[Shard]
+) -> Weigher:
+    """Return a weigher by the statistics of the kept postings; dimensions without documents there
+    are counted in shards."""
+    collection = []
+    for vocabulary, (before, size) in enumerate(
+        zip(load_statistics(index.folder / "postings", num_kept), sizes.values(), strict=True)
+    ):
+        df = np.zeros(size, np.int64)
+        df[: before.df.size] = before.df
+        added = reduce(add, over(_df, shards, vocabulary))
+        added = np.minimum(added, before.num_documents)  # as idf expects
+        collection.append(replace(before, df=np.where(df == 0, added, df)))
+    return Weigher(tuple(index.settings[name] for name in sizes), tuple(collection))
 
 
 def _df(shard: Shard, vocabulary: int) -> Integers:

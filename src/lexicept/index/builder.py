@@ -255,11 +255,18 @@ def write_documents(
     folder: Path, documents: Iterable[Document], kinds: Mapping[str, FieldType] = NOTHING
 ) -> int:
     """Store documents one by one, or their passages; return how many were stored. Raises InputError
-    for a bad document, an id twice, or more documents than an index holds.
+    for a bad document, an id twice, or more documents than an index holds; errors name the file, or
+    the document's number from 1.
 
     Args:
         kinds: the kinds of the fields of an index that the documents are added to.
     """
+    if not isinstance(documents, DocumentStream):  # which checks its own
+        records = (
+            (Location("the documents", number, "document"), partial(Document._make, document))
+            for number, document in enumerate(documents, 1)
+        )
+        documents = DocumentStream(records, Skipped("the documents"), strict=True)
     count, part = 0, folder / PARTS / part_name(1)
     part.mkdir(parents=True)
     with (
@@ -269,7 +276,7 @@ def write_documents(
         FieldWriter(folder / "fields", kinds) as fields,
         PassageWriter(folder) as passages,
     ):
-        for document in checked_once(documents, kinds):
+        for document in documents.with_types(kinds):
             if document.passages:
                 passages.append(document, count)
             for entry in rows(document):
@@ -280,17 +287,3 @@ def write_documents(
                 texts.append(entry.text)
                 fields.append(document.id, entry.fields)
     return count
-
-
-def checked_once(
-    documents: Iterable[Document], kinds: Mapping[str, FieldType] = NOTHING
-) -> Iterator[Document]:
-    """Yield documents, checked; errors name the file, or the document's number from 1. A
-    ``DocumentStream`` checks its own. Arguments as in ``write_documents``."""
-    if not isinstance(documents, DocumentStream):
-        records = (
-            (Location("the documents", number, "document"), partial(Document._make, document))
-            for number, document in enumerate(documents, 1)
-        )
-        documents = DocumentStream(records, Skipped("the documents"), strict=True)
-    return documents.with_types(kinds)

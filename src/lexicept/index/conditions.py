@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache, partial, reduce
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -14,12 +14,12 @@ from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError
 from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns, ValueCount
-from lexicept.fields.filters import Condition, Expression, Filter, all_of, parse
+from lexicept.fields.filters import Condition, Filter, all_of, parse
 from lexicept.fields.matching import Flags, matching
 from lexicept.index.passages import Passages
-from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.query_encoders import VocabularyEncoder
 from lexicept.index.stored import StoredDocuments
-from lexicept.queries.syntax import ParsedQuery
+from lexicept.queries.syntax import Conditions
 from lexicept.vectors import Integers
 
 CACHED_MASKS = 16
@@ -30,9 +30,6 @@ FEW_VALUES = 50
 
 LONG_TEXT = 100
 """Most bytes of the mean text of a field that is offered for filters."""
-
-DOCUMENTS_PER_LOCK = 64
-"""Documents that are read for a phrase before other threads may use the words' vectorizer."""
 
 
 class FieldMasks:
@@ -93,38 +90,6 @@ class FieldMasks:
         return {name: self._columns[name].most_frequent(allowed, most) for name in names}
 
 
-class QueryMasks:
-    """Masks of queries' conditions over an index, with a small cache.
-
-    Args:
-        words: the dimensions of the words; None for an index without words.
-    """
-
-    def __init__(
-        self,
-        stored: StoredDocuments,
-        field_masks: FieldMasks,
-        engine: PostingsEngine,
-        encoders: QueryEncoders,
-        words: slice | None,
-    ) -> None:
-        phrases = _Phrases(stored, engine, encoders, words)
-        # Not a method: the cycle would keep the index, and its generation, for longer.
-        self._cached = lru_cache(CACHED_MASKS)(partial(_query_mask, phrases, field_masks, stored))
-        self._field_masks = field_masks
-
-    def of(self, query: ParsedQuery) -> Mask | None:
-        """Return the mask of a query's conditions; None without any. Raises InputError for a
-        condition that does not fit the fields, a phrase without a searched word, or an unknown
-        hidden document."""
-        expression = query.condition if query.filter is None else query.filter
-        if query.condition is not None and query.filter is not None:
-            expression = all_of([query.condition, query.filter])
-        if query.phrases or query.without or query.hidden:
-            return self._cached(query.phrases, query.without, query.hidden, expression)
-        return None if expression is None else self._field_masks.matching(expression)
-
-
 def places_by_mask(masks: Sequence[Mask | None]) -> list[tuple[Mask | None, list[int]]]:
     """Return each mask once, with the mask's places in the list."""
     groups: dict[int, tuple[Mask | None, list[int]]] = {}
@@ -133,46 +98,46 @@ def places_by_mask(masks: Sequence[Mask | None]) -> list[tuple[Mask | None, list
     return list(groups.values())
 
 
-def _query_mask(
-    phrases: _Phrases,
-    field_masks: FieldMasks,
-    stored: StoredDocuments,
-    required: Sequence[str],
-    excluded: Sequence[str],
-    hidden: Sequence[str],
-    expression: Expression | None,
-) -> Mask:
-    allowed = np.ones(len(stored.ids), bool)
-    if expression is not None:
-        allowed &= field_masks.matching(expression).allowed
-    for document_id in hidden:
-        passages = stored.entries_of(document_id)
-        if passages is None:
-            raise InputError(f"no document {document_id!r} to hide")
-        allowed[passages.start : passages.stop] = False
-    for text in required:
-        allowed = phrases.containing(text, allowed)
-    for text in excluded:
-        # No passage of a document may have it.
-        everywhere = np.ones(len(stored.ids), bool)
-        allowed &= ~stored.passages.whole(phrases.containing(text, everywhere))
-    return Mask(allowed)
-
-
-class _Phrases:
-    """Finds documents by phrases."""
+class ConditionMasks:
+    """Finds the documents that meet the conditions of a query."""
 
     def __init__(
         self,
         stored: StoredDocuments,
+        field_masks: FieldMasks,
         engine: PostingsEngine,
-        encoders: QueryEncoders,
-        words: slice | None,
+        encoders: Mapping[str, VocabularyEncoder],
     ) -> None:
-        self._stored, self._engine, self._words = stored, engine, words
-        self._encoders = encoders
+        self._stored, self._field_masks, self._engine = stored, field_masks, engine
+        self._words = encoders.get("words")
 
-    def containing(self, text: str, candidates: Flags) -> Flags:
+    def of(self, query: Conditions) -> Mask:
+        """Return the mask of the documents that meet conditions. Raises InputError for a condition
+        that does not fit the fields, a phrase without a searched word, or an unknown hidden
+        document."""
+        expressions = [part for part in (query.condition, query.filter) if part is not None]
+        allowed = np.ones(len(self._stored.ids), bool)
+        if expressions:
+            fitting = self._field_masks.matching(
+                expressions[0] if len(expressions) == 1 else all_of(expressions)
+            )
+            if not (query.phrases or query.without or query.hidden):
+                return fitting
+            allowed &= fitting.allowed
+        for document_id in query.hidden:
+            passages = self._stored.entries_of(document_id)
+            if passages is None:
+                raise InputError(f"no document {document_id!r} to hide")
+            allowed[passages.start : passages.stop] = False
+        for text in query.phrases:
+            allowed = self._containing(text, allowed)
+        for text in query.without:
+            # No passage of a document may have it.
+            everywhere = np.ones(len(self._stored.ids), bool)
+            allowed &= ~self._stored.passages.whole(self._containing(text, everywhere))
+        return Mask(allowed)
+
+    def _containing(self, text: str, candidates: Flags) -> Flags:
         """Return the candidates with all words of a text side by side [N].
 
         The words are the analyser's: stems, so that "sleeping cats" matches "sleep, cat". Stop
@@ -184,41 +149,32 @@ class _Phrases:
             raise InputError(
                 f"{text!r:.80}: exact phrases and excluded words need an index with words"
             )
-        vectorizer = self._encoders.get("words")
+        vectorizer = self._words.get()
         assert isinstance(vectorizer, WordVectorizer)
-        with self._encoders.lock("words"):
-            phrase = vectorizer.tokenizer.sequence(text)
-            dimensions = [vectorizer.dimension(term) for term, searched in phrase if searched]
+        phrase = vectorizer.tokenizer.sequence(text)
+        dimensions = [vectorizer.dimension(term) for term, searched in phrase if searched]
         if not dimensions:
             problem = "has no word that is searched: stop words and single letters are not"
             raise InputError(f"the phrase {text!r:.80} {problem}")
-        word_numbers = [dimension for dimension in dimensions if dimension is not None]
-        if len(word_numbers) < len(dimensions):
-            return np.zeros(candidates.size, bool)
         # Documents without one of the words are left out before any text is read.
-        candidates = reduce(np.logical_and, map(self._having, word_numbers), candidates)
+        for dimension in dimensions:
+            having = np.zeros(candidates.size, bool)
+            if dimension is not None:
+                place = self._words.vocabulary.dimensions.start + dimension
+                having[self._engine.posting_lists(np.array([place])).documents] = True
+            candidates = candidates & having
         if len(phrase) > 1:
             candidates = self._verified(vectorizer.tokenizer, phrase, np.flatnonzero(candidates))
         return candidates
-
-    def _having(self, word: int) -> Flags:
-        """Return the documents with a word [N]."""
-        assert self._words is not None
-        dimension = self._words.start + word
-        having = np.zeros(self._engine.num_documents, bool)
-        having[self._engine.posting_lists(np.array([dimension])).documents] = True
-        return having
 
     def _verified(self, tokenizer: Tokenizer, phrase: list[Word], candidates: Integers) -> Flags:
         """Return the candidates with the phrase in the title or text [N]."""
         having = np.zeros(self._engine.num_documents, bool)
         analysed: dict[str, list[Word]] = {}
-        for start in range(0, candidates.size, DOCUMENTS_PER_LOCK):
-            with self._encoders.lock("words"):
-                for number in candidates[start : start + DOCUMENTS_PER_LOCK].tolist():
-                    texts = (self._stored.titles[number], self._stored.texts[number])
-                    sequences = (tokenizer.sequence(text, analysed) for text in texts)
-                    having[number] = any(_contains(words, phrase) for words in sequences)
+        for number in candidates.tolist():
+            texts = (self._stored.titles[number], self._stored.texts[number])
+            sequences = (tokenizer.sequence(text, analysed) for text in texts)
+            having[number] = any(_contains(words, phrase) for words in sequences)
         return having
 
 

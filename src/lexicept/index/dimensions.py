@@ -33,8 +33,7 @@ def dimension_of(reader: IndexReader, key: str) -> tuple[str, int]:
         return vocabulary, number
     words = reader.word_vectorizer()
     assert words is not None
-    with reader.vectorizers.lock("words"):
-        dimensions = [dimension for dimension, _ in words.terms_in(name)]
+    dimensions = [dimension for dimension, _ in words.terms_in(name)]
     if len(dimensions) != 1:
         raise InputError(f"{key!r:.80} is not one word that is searched")
     if dimensions[0] is None:

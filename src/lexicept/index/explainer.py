@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import isclose
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from lexicept.engines.mask import Mask
-from lexicept.errors import IndexFormatError
 from lexicept.explanation.contributions import Contribution, QueryTerm, Sources, name_of
 from lexicept.explanation.explanation import Explanation
 from lexicept.explanation.similarity import WordPair, WordStates, word_pairs
@@ -53,9 +51,9 @@ class Explainer:
 
     def composition_of(
         self, query: SearchQuery, passages: range, mask: Mask | None, *, whole: bool
-    ) -> tuple[Composition, float | None]:
-        """Return the composition of a document's score, or of a passage's, and the score that a
-        search finds, if any. Passages in a mask come first.
+    ) -> Composition:
+        """Return the composition of a document's score, or of a passage's. Passages in a mask come
+        first.
 
         Args:
             passages: of the document, or a single one.
@@ -67,16 +65,13 @@ class Explainer:
         allowed[document] = mask.allowed[document] if mask is not None and preferred else True
         index = int(self._stored.passages.document_numbers[passages.start])
         if whole and (scored := self._score(query, Mask(allowed), 1, index)) is not None:
-            is_result = bool(scored.matches[0])
-            return self._composition(scored, 0), float(scored.scores[0]) if is_result else None
+            return self._composition(scored, 0)
         factors = query.vector @ self._derived.background
-        ((entries, scores),) = self._derived.engine.search(
-            self._counted(query), len(passages), factors, mask=Mask(allowed)
+        ((entries, _),) = self._derived.engine.search(
+            self._counted(query), 1, factors, mask=Mask(allowed)
         )
         best = int(entries[0]) if entries.size else int(np.flatnonzero(allowed)[0])
-        similarity = self._similarity(query, Composition((best,), (1.0,)))
-        score = float(scores[0]) + similarity if entries.size else similarity or None
-        return Composition((best,), (1.0,)), score
+        return Composition((best,), (1.0,))
 
     def _score(
         self, query: SearchQuery, mask: Mask | None, top_k: int, document: int | None = None
@@ -114,17 +109,11 @@ class Explainer:
         self,
         query: SearchQuery,
         compositions: Sequence[Composition],
-        scores: Sequence[float | None],
         *,
         spans: bool,
     ) -> list[Explanation]:
         """Return explanations of scores, with ``spans`` also the characters of query and best
-        passage that activate each dimension. Raises IndexFormatError for an explanation that does
-        not add up to the score that a search found.
-
-        Args:
-            scores: None for a document that a search does not find.
-        """
+        passage that activate each dimension."""
         vector, engine = self._counted(query), self._derived.engine
         best = [composition.passages[0] for composition in compositions]
         contents = [self._stored.document(passage).content for passage in best]
@@ -136,7 +125,7 @@ class Explainer:
         # A search finds nothing for a query that matches no posting, whatever the priors.
         matches = (engine.df[vector.indices] > 0).any()
         factor = float((query.vector @ self._derived.background)[0]) if matches else 0.0
-        explanations = [
+        return [
             Explanation(
                 query.text,
                 self._stored.document_ids[passage],
@@ -153,15 +142,6 @@ class Explainer:
                 best, contents, contributions, compositions, pairs, strict=True
             )
         ]
-        for explanation, score in zip(explanations, scores, strict=True):
-            # Twice the difference that rounding can make.
-            tolerance = (len(explanation.contributions) + 8) * 2**-23
-            if score is not None and not isclose(
-                explanation.score, score, rel_tol=tolerance, abs_tol=1e-30
-            ):
-                name, told = explanation.document_id, f"{explanation.score:.6g}, not {score:.6g}"
-                raise IndexFormatError(f"damaged postings: the score of {name!r:.80} is {told}")
-        return explanations
 
     def _contributions(
         self, query: sp.csr_array, composition: Composition, ideas: Callable[[str, int], str]
@@ -267,8 +247,7 @@ class Explainer:
         sources: dict[Dimension, Sources] = {}
         for name in self._weigher.vocabularies:
             if numbers := [n for v, n in dimensions if v == name and (v, n) in query.fired]:
-                _, lock = self._encoders.encoder(name)
-                with lock:
+                with self._encoders[name].lock:
                     by_number = query.sources[name](numbers)
                 sources |= {(name, number): places for number, places in by_number.items()}
         return [sources.get(dimension, Sources()) for dimension in dimensions]
@@ -288,9 +267,8 @@ class Explainer:
             reads_words = query.words is not None and vocabulary.kind.has_model
             if not any(numbers) and not reads_words:
                 continue
-            vectorizer, lock = self._encoders.encoder(name)
-            encoder: Any = vectorizer
-            with lock:
+            encoder: Any = self._encoders[name].for_queries()
+            with self._encoders[name].lock:
                 if reads_words:
                     spans, words = encoder.document_sources_and_words(contents, numbers)
                 else:

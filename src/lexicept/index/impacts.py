@@ -22,7 +22,7 @@ from lexicept import rra
 from lexicept.checks import Count, Positive, settings
 from lexicept.engines import ExactEngine, PostingsEngine
 from lexicept.engines.interface import single_precision
-from lexicept.engines.inverted import ByDimension, Inverted, PostingsWriter, inverted_in_groups
+from lexicept.engines.inverted import Inverted, PostingsWriter, inverted_in_groups
 from lexicept.engines.joined import ADDED, SIZES, JoinedEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.posting_lists import SEGMENT
@@ -177,14 +177,9 @@ class Weigher:
     def invert(
         self, shards: Sequence[Shard], scales: Floats, kind: np.dtype[Any]
     ) -> InvertedShards:
-        """Weigh and invert a segment's documents, as if it were the first; see ``inverted``."""
-        weighed = [self.weigh(shard) for shard in shards]
-        starts = np.cumsum([0, *(block.scales.size for block in weighed)]).tolist()
-        blocks = [
-            ByDimension.of(block.weights, start)
-            for block, start in zip(weighed, starts[:-1], strict=True)
-        ]
-        groups = inverted_in_groups(blocks, starts[-1], scales, kind)
+        """Weigh and invert the documents of a segment; see ``inverted_in_groups``."""
+        weighed = [*over_here(self.weigh, shards)]
+        groups = inverted_in_groups((block.weights for block in weighed), scales, kind)
         lost = sum(block.lost for block in weighed)
         return InvertedShards(
             list(groups), np.concatenate([block.scales for block in weighed]), lost
@@ -258,19 +253,9 @@ class Derived:
                 largest = reduce(np.maximum, mapped(weigher.bounds, shards))
         scales, lost = np.full(weigher.num_documents, np.inf), 0
         with PostingsWriter(largest, weight_bits, folder) as postings:
-            added: Iterator[tuple[int, Weighed | InvertedShards]]
-            if over is None:
-                weighed = mapped(weigher.weigh, shards)
-                added = ((postings.add(shard.weights), shard) for shard in weighed)
-            else:
-                # A cluster inverts segments of neighbouring shards.
-                starts = range(0, weigher.num_documents, SEGMENT)
-                groups = [shards_of([t[start : start + SEGMENT] for t in tf]) for start in starts]
-                segments = over(weigher.invert, groups, postings.scales, postings.kind)
-                added = ((postings.add_segment(s.groups, s.scales.size), s) for s in segments)
-            for first, block in added:
-                lost += block.lost
-                scales[first : first + block.scales.size] = block.scales
+            for numbers, segment in write_segments(postings, weigher, tf, over):
+                lost += segment.lost
+                scales[numbers] = segment.scales
             finite = np.isfinite(scales)
             offsets = np.zeros(scales.size)
             offsets[finite] = scales[finite] - scales[finite].min(initial=np.inf)
@@ -305,6 +290,22 @@ class Derived:
             if not np.isfinite(values).all():
                 raise IndexFormatError(f"{folder}: {name} that are not finite")
         return cls(engine, bounds, background)
+
+
+def write_segments(
+    postings: PostingsWriter, weigher: Weigher, tf: Sequence[Rows], over: Over | None = None
+) -> Iterator[tuple[slice, InvertedShards]]:
+    """Weigh, invert and write the documents of tf [N, V_i], a segment at a time, on this machine or
+    ``over`` a cluster. Yields the numbers of each segment's documents, and the segment."""
+    starts = range(0, tf[0].indptr.size - 1, SEGMENT)
+    groups = (shards_of([t[start : start + SEGMENT] for t in tf]) for start in starts)
+    segments: Iterator[InvertedShards]
+    if over is None:  # one after another: a segment in memory takes some 100 MB
+        segments = (weigher.invert(group, postings.scales, postings.kind) for group in groups)
+    else:
+        segments = over(weigher.invert, [*groups], postings.scales, postings.kind)
+    for segment in segments:
+        yield postings.add(segment.groups, segment.scales.size), segment
 
 
 def save_statistics(folder: Path, collection: Sequence[Statistics]) -> None:

@@ -61,8 +61,7 @@ def _terms(index: IndexReader, text: str) -> list[tuple[int | None, int, str]]:
     """Return the dimension, start and spelling of each word of a text that can be searched."""
     if (vectorizer := index.word_vectorizer()) is None:
         return [(None, match.start(), match[0]) for match in re.finditer(r"\w+", text)]
-    with index.vectorizers.lock("words"):
-        return [(n, start, text[start:end]) for n, (start, end) in vectorizer.terms_in(text)]
+    return [(n, start, text[start:end]) for n, (start, end) in vectorizer.terms_in(text)]
 
 
 def snippet_bounds(text: str, marks: Iterable[tuple[int, Hashable, float]]) -> tuple[int, int]:

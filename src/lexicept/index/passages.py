@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -107,15 +108,9 @@ class Passages:
 
     def spans(self) -> Iterator[tuple[str, range]]:
         """Yield the id and the entries of every document, in order."""
-        end = 0
-        for document, document_id in enumerate(self.ids):
-            span = self.span(document)
-            for undivided in range(end, span.start):
-                yield self.entry_ids[undivided], range(undivided, undivided + 1)
-            yield document_id, span
-            end = span.stop
-        for undivided in range(end, len(self.entry_ids)):
-            yield self.entry_ids[undivided], range(undivided, undivided + 1)
+        divided = dict(zip(self.starts.tolist(), self.ids, strict=True))
+        for start, stop in pairwise([*self.firsts.tolist(), len(self.entry_ids)]):
+            yield divided.get(start) or self.entry_ids[start], range(start, stop)
 
     def names(self) -> Iterator[str]:
         """Yield the id of every document, in order."""

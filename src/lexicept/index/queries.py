@@ -16,8 +16,7 @@ from lexicept.errors import InputError
 from lexicept.explanation.contributions import Sources
 from lexicept.explanation.similarity import WordStates
 from lexicept.index.impacts import Derived
-from lexicept.index.query_encoders import QueryEncoders
-from lexicept.index.vocabulary import IndexVocabulary
+from lexicept.index.query_encoders import IndexVocabulary, VocabularyEncoder
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectors import Floats, Integers, canonical_csr, place_columns
 
@@ -72,15 +71,6 @@ class WeightedQueries(NamedTuple):
         return WeightedQueries(self.weights[queries], None if vectors is None else vectors[queries])
 
 
-class PlacedNumber(NamedTuple):
-    """A caller's number for a dimension."""
-
-    vocabulary: str
-    place: int
-    """The dimension among those of all vocabularies."""
-    number: float
-
-
 def parsed_queries(queries: object) -> list[ParsedQuery]:
     """Return parsed queries; the words of a text are taken literally. Raises
     InputError for anything but a list, and for a query that is no text in UTF-8."""
@@ -97,15 +87,10 @@ class QueryWeigher:
     steering."""
 
     def __init__(
-        self,
-        path: object,
-        vocabularies: Sequence[IndexVocabulary],
-        derived: Derived,
-        encoders: QueryEncoders,
+        self, path: object, derived: Derived, encoders: Mapping[str, VocabularyEncoder]
     ) -> None:
         self._path, self.encoders, self.derived = path, encoders, derived
-        self.vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
-        self._searched = [*vocabularies]
+        self.vocabularies = {name: encoder.vocabulary for name, encoder in encoders.items()}
         self._num_dimensions = derived.engine.num_dimensions
         self._num_documents = derived.engine.num_documents
 
@@ -115,6 +100,12 @@ class QueryWeigher:
             names = ", ".join(self.vocabularies)
             raise InputError(f"{self._path} has no vocabulary {name!r}, only: {names}")
         return self.vocabularies[name]
+
+    def _searched(self, vocabulary: str | None) -> list[IndexVocabulary]:
+        """Return a vocabulary, or all. Raises InputError for an unknown name."""
+        if vocabulary is None:
+            return [*self.vocabularies.values()]
+        return [self.vocabulary(vocabulary)]
 
     def numbered(self, dimensions: Integers) -> list[Dimension]:
         """Return the vocabularies and numbers of dimensions of the index."""
@@ -135,19 +126,23 @@ class QueryWeigher:
         words."""
         if "words" not in self.vocabularies:
             return re.findall(r"\w+", text)
-        vectorizer: Any = self.encoders.get("words")
+        vectorizer: Any = self.encoders["words"].get()
         stems: list[str] = vectorizer.query_stems(text)
         return stems
 
     def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> WeightedQueries:
         """Return the weights of queries, in a vocabulary or all."""
-        searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
+        searched = self._searched(vocabulary)
         texts, vectors = [query.text for query in queries], None
         if not "".join(texts).strip():  # dimensions alone need no model
             weights = sp.csr_array((len(texts), self._num_dimensions), dtype=np.float32)
-            vectors = self.encoders.no_vectors(len(texts))
+            if size := max(self.encoders[each.name].vector_size for each in searched):
+                vectors = np.zeros((len(texts), size), np.float32)
         else:
-            frequencies, vectors = self.encoders.read(searched, texts)
+            frequencies = {}
+            for each in searched:
+                frequencies[each.name], of_texts = self.encoders[each.name].queries(texts)
+                vectors = vectors if of_texts is None else of_texts
             weights = self._weighted(searched, frequencies)
         return WeightedQueries(
             self._changed(weights, queries, searched), vectors if vocabulary is None else None
@@ -157,9 +152,11 @@ class QueryWeigher:
         self, query: ParsedQuery, vocabulary: str | None, rescore: bool = True
     ) -> SearchQuery:
         """Encode a query for search and explanation, without ``rescore`` without its vector."""
-        searched = self._searched if vocabulary is None else [self.vocabulary(vocabulary)]
+        searched = self._searched(vocabulary)
         names = [vocabulary.name for vocabulary in searched]
-        encoded, vectors = self.encoders.encode(names, query.text)
+        with_vectors = {name: self.encoders[name].encode(query.text) for name in names}
+        vectors = next((v for _, v in with_vectors.values() if v is not None), None)
+        encoded = {name: of_text for name, (of_text, _) in with_vectors.items()}
         words = next((of_text.words for of_text in encoded.values() if of_text.words), None)
         weights = self._weighted(searched, {name: encoded[name].tf for name in names})
         return SearchQuery(
@@ -224,9 +221,10 @@ class QueryWeigher:
             vectors[number] = sp.csr_array(vector[None, :])
         return canonical_csr(sp.vstack(vectors, format="csr"))
 
-    def placed(self, subject: str, noun: str, numbers: object) -> Iterator[PlacedNumber]:
-        """Yield the numbers of dimensions, in the order of a mapping. Raises InputError for an
-        unknown dimension, or a number out of range.
+    def placed(self, subject: str, noun: str, numbers: object) -> Iterator[tuple[str, int, float]]:
+        """Yield the vocabulary, the place among all dimensions and the number of each dimension, in
+        the order of a mapping. Raises InputError for an unknown dimension, or a number out of
+        range.
 
         Args:
             subject, noun: the names of the mapping and of the numbers, for messages.
@@ -243,7 +241,7 @@ class QueryWeigher:
                 raise InputError(f"{subject}: {name} has no dimension {dimension!r:.80}")
             _check_factor(f"{subject}: the {noun} on {name} {dimension}", number)
             place = vocabulary.dimensions.start + int(dimension)
-            yield PlacedNumber(name, place, float(number))
+            yield name, place, float(number)
 
 
 def _check_factor(subject: str, factor: object) -> None:

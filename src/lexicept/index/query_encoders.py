@@ -1,34 +1,97 @@
-"""Encoders of queries: loaded at first use, shared by threads, with a cache of encoded queries."""
+"""The vocabularies of an opened index, and their encoders: loaded at first use, shared by threads,
+with a cache of encoded queries."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from sys import getsizeof
 from threading import Lock, RLock
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.encoding.loading import load_for_queries, load_vectorizer
 from lexicept.encoding.text_vectors import ConceptsAndVectors
-from lexicept.encoding.vectorizer import DocumentEncoder, EncodedQuery, QueryVectorizer, Vectorizer
+from lexicept.encoding.vectorizer import (
+    KINDS,
+    DocumentEncoder,
+    EncodedQuery,
+    QueryVectorizer,
+    Vectorizer,
+    VocabularyKind,
+)
 from lexicept.errors import IndexFormatError
-from lexicept.index.vocabulary import IndexVocabulary
+from lexicept.index.impacts import VocabularySettings
 from lexicept.storage.files import disk_errors
-from lexicept.vectors import Floats, Integers, canonical_entries
+from lexicept.storage.texts import TextStore
+from lexicept.vectors import Floats, Integers, Vocabulary, canonical_entries
 
 Q = TypeVar("Q", bound=QueryVectorizer | None)
 
 _DOCUMENT_FILES = "atlas/"
 """Prefix of a vocabulary's files that depend on the documents alone."""
 
+FUNCTIONAL = ("function words", "punctuation", "numbers")
+"""Beginnings of the labels of concepts without a meaning; see ``atlas.SOURCES``."""
+
 ENTRY_OVERHEAD = 512
 """Bytes of a cache entry beside its text and numbers: at most the size of its objects."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexVocabulary(Vocabulary):
+    """A vocabulary of an index: neighbouring dimensions, settings and kind."""
+
+    dimensions: slice
+    """The place of the vocabulary among the dimensions of all vocabularies."""
+    settings: VocabularySettings
+    kind: VocabularyKind
+
+    def term(self, dimension: int) -> str:
+        """Return the label of a dimension; the number in a vocabulary without labels."""
+        return str(dimension) if self.terms is None else self.terms[dimension]
+
+    @cached_property
+    def functional(self) -> npt.NDArray[np.bool_]:
+        """True for dimensions labelled as function words, punctuation or numbers [size]."""
+        terms = () if self.terms is None else self.terms
+        functional = np.zeros(self.size, bool)
+        if self.kind.has_model:
+            functional[: len(terms)] = [term.startswith(FUNCTIONAL) for term in terms]
+        return functional
+
+    @property
+    def needs_model(self) -> bool:
+        """True if queries have to go through a neural network."""
+        return self.kind.has_model
+
+
+def open_vocabularies(
+    folder: Path, entries: Sequence[Mapping[str, Any]]
+) -> tuple[IndexVocabulary, ...]:
+    """Open the vocabularies of a generation by their entries in the manifest. Raises
+    IndexFormatError for damaged terms."""
+    vocabularies, start = [], 0
+    for entry in entries:
+        name, size = entry["name"], entry["size"]
+        vocabularies.append(
+            IndexVocabulary(
+                name,
+                size,
+                TextStore(folder / name / "terms"),
+                dimensions=slice(start, start + size),
+                settings=VocabularySettings.from_json(entry),
+                kind=KINDS[name],
+            )
+        )
+        start += size
+    return tuple(vocabularies)
 
 
 class CachedQuery(NamedTuple):
@@ -108,172 +171,107 @@ def stack(entries: Sequence[CachedQuery], size: int) -> tuple[sp.csr_array, Floa
     return encoded_rows, np.stack(vectors) if vectors else None
 
 
-class EncodedQueries(NamedTuple):
-    """Queries, before any weighting."""
+class VocabularyEncoder:
+    """The vectorizer of a vocabulary in a generation, for queries and for documents.
 
-    frequencies: dict[str, sp.csr_array]
-    """Term frequencies [n, size] by vocabulary."""
-    vectors: Floats | None
-    """Vectors of unit length [n, d], zeros for a query without tokens; None for an index without
-    vectors, or a search without concepts."""
-
-
-@dataclass
-class Model:
-    """The vectorizers of a vocabulary, once they are loaded, and the lock to hold while they work.
-
-    A model's matrix products use all processors: two at a time would slow each other down. A search
-    of words must not wait for a model.
-    """
-
-    lock: RLock = field(default_factory=RLock)
-    vectorizer: Vectorizer | None = None
-    for_queries: QueryVectorizer | None = None
-
-
-class QueryEncoders:
-    """The vectorizers of a generation, by vocabulary.
+    A model's matrix products use all processors: two at a time would slow each other down, so that
+    a thread holds ``lock`` while a model works. Words need no lock.
 
     Args:
-        vocabularies: in the order of dimensions.
+        folder: the generation.
+        files: of the manifest.
         vector_size: components of the vectors of texts, by the concepts' model; 0 for none.
     """
 
     def __init__(
         self,
         folder: Path,
-        vocabularies: Sequence[IndexVocabulary],
+        vocabulary: IndexVocabulary,
         files: Mapping[str, Any],
         vector_size: int = 0,
     ) -> None:
-        self._folder = folder
-        self._inode = _inode(folder)
-        self._vocabularies = {vocabulary.name: vocabulary for vocabulary in vocabularies}
-        self._files, self._vector_size = files, vector_size
+        self.vocabulary = vocabulary
+        self.vector_size = vector_size if vocabulary.kind.has_model else 0
+        self.lock = RLock()
         self.cache: QueryCache | None = None
         """Queries that the model encoded lately; None keeps none."""
-        self.models = {name: Model() for name in self._vocabularies}
+        self._folder, self._inode = folder, _inode(folder)
+        prefix = f"{folder.name}/{vocabulary.name}/"
+        self._checksums = {
+            file.removeprefix(prefix): entry["sha256"]
+            for file, entry in files.items()
+            if file.startswith(prefix) and not file.startswith(f"{prefix}{_DOCUMENT_FILES}")
+        }
+        self._vectorizer: Vectorizer | None = None
+        self._for_queries: QueryVectorizer | None = None
 
-    def lock(self, name: str) -> RLock:
-        """Return the lock to hold while a vocabulary's vectorizer works."""
-        return self.models[name].lock
+    def get(self) -> Vectorizer:
+        """Return the vectorizer. Raises IndexFormatError if it does not fit the index, or another
+        index has replaced the folder. Raises InputError if a package is missing."""
+        with self.lock:
+            if self._vectorizer is None:
+                self._vectorizer = self._load(load_vectorizer)
+            return self._vectorizer
 
-    def get(self, name: str) -> Vectorizer:
-        """Return a vocabulary's vectorizer. Raises IndexFormatError if the vectorizer does not fit
-        the index, or another index has replaced the folder. Raises InputError if a package is
-        missing."""
-        model = self.models[name]
-        with model.lock:
-            if model.vectorizer is None:
-                model.vectorizer = self._load(name, partial(load_vectorizer, name))
-            return model.vectorizer
+    def for_queries(self) -> QueryVectorizer:
+        """Return the vectorizer for queries and explanations, without torch where possible; see
+        ``get``."""
+        with self.lock:
+            if self._for_queries is None:
+                light = self._load(load_for_queries) if self._vectorizer is None else None
+                self._for_queries = light or self.get()
+            return self._for_queries
 
-    def for_queries(self, name: str) -> QueryVectorizer:
-        """Return a vocabulary's vectorizer for queries and explanations, without torch where
-        possible; see ``get``."""
-        model = self.models[name]
-        with model.lock:
-            if model.for_queries is None:
-                light = None
-                if model.vectorizer is None:
-                    light = self._load(name, partial(load_for_queries, name))
-                model.for_queries = light or self.get(name)
-            return model.for_queries
+    def of_documents(self) -> DocumentEncoder:
+        """Return the vectorizer of documents, which adds the vectors to concepts."""
+        vectorizer: Any = self.get()
+        return ConceptsAndVectors(vectorizer) if self.vector_size else vectorizer
 
-    def of_documents(self, name: str) -> DocumentEncoder:
-        """Return a vocabulary's vectorizer of documents, which adds the vectors to concepts."""
-        vectorizer: Any = self.get(name)
-        has_vectors = self._vector_size and self._vocabularies[name].kind.has_model
-        return ConceptsAndVectors(vectorizer) if has_vectors else vectorizer
-
-    def read(self, vocabularies: Sequence[IndexVocabulary], texts: Sequence[str]) -> EncodedQueries:
-        """Encode queries. Frequencies and vectors by a model come from ``cache``, if there is a
-        cache."""
-        frequencies: dict[str, sp.csr_array] = {}
-        vectors = None
-        for vocabulary in vocabularies:
-            name = vocabulary.name
-            if not vocabulary.kind.has_model:
-                encoder, lock = self.encoder(name)
-                with lock:
-                    frequencies[name] = encoder.queries(texts)
-                continue
-            frequencies[name], vectors = self._by_model(name, texts)
-        return EncodedQueries(frequencies, vectors)
-
-    def encode(
-        self, names: Sequence[str], text: str
-    ) -> tuple[dict[str, EncodedQuery], Floats | None]:
-        """Encode a query in vocabularies, with its sources; return its vector [1, d] too, None as
-        in ``EncodedQueries``."""
-        encoded: dict[str, EncodedQuery] = {}
-        vectors = None
-        for name in names:
-            encoder, lock = self.encoder(name)
-            with lock:
-                if self._vector_size and self._vocabularies[name].kind.has_model:
-                    encoded[name], vectors = ConceptsAndVectors(encoder).encode_query(text)
-                else:
-                    encoded[name] = encoder.encode_query(text)
-        return encoded, vectors
-
-    def no_vectors(self, count: int) -> Floats | None:
-        """Return the vectors of so many queries without a text, zeros; None without vectors."""
-        return np.zeros((count, self._vector_size), np.float32) if self._vector_size else None
-
-    def encoder(self, name: str) -> tuple[QueryVectorizer, RLock]:
-        """Return the encoder of a vocabulary's queries, and the lock to hold during encoding."""
-        return self.for_queries(name), self.models[name].lock
-
-    def _by_model(self, name: str, texts: Sequence[str]) -> tuple[sp.csr_array, Floats | None]:
-        """Return the model's term frequencies [n, size] and vectors [n, d] of queries; new texts
+    def queries(self, texts: Sequence[str]) -> tuple[sp.csr_array, Floats | None]:
+        """Return the term frequencies [n, size] of queries, and their vectors of unit length
+        [n, d], zeros for a query without tokens; None without vectors. Queries in ``cache`` do not
         run the model."""
+        if not self.vocabulary.kind.has_model:
+            return self.for_queries().queries(texts), None
         if self.cache is None:
-            return self._encoded(name, texts)
+            return self._encoded(texts)
         cached = {text: self.cache.get(text) for text in dict.fromkeys(texts)}
-        entries = {text: vector for text, vector in cached.items() if vector is not None}
+        entries = {text: entry for text, entry in cached.items() if entry is not None}
         if new := [text for text in cached if text not in entries]:
-            entries |= zip(new, self.cache.put(new, *self._encoded(name, new)), strict=True)
-        return stack([entries[text] for text in texts], self._vocabularies[name].size)
+            entries |= zip(new, self.cache.put(new, *self._encoded(new)), strict=True)
+        return stack([entries[text] for text in texts], self.vocabulary.size)
 
-    def _encoded(self, name: str, texts: Sequence[str]) -> tuple[sp.csr_array, Floats | None]:
-        """Do as ``_by_model``, without the cache."""
-        encoder, lock = self.encoder(name)
-        with lock:
-            if self._vector_size:
+    def encode(self, text: str) -> tuple[EncodedQuery, Floats | None]:
+        """Encode a query with its sources; return its vector [1, d] too, as ``queries`` does."""
+        encoder = self.for_queries()
+        with self.lock:
+            if self.vector_size:
+                return ConceptsAndVectors(encoder).encode_query(text)
+            return encoder.encode_query(text), None
+
+    def _encoded(self, texts: Sequence[str]) -> tuple[sp.csr_array, Floats | None]:
+        """Do as ``queries``, by the model."""
+        encoder = self.for_queries()
+        with self.lock:
+            if self.vector_size:
                 return ConceptsAndVectors(encoder).queries(texts)
             return encoder.queries(texts), None
 
-    def _load(self, name: str, load: Callable[[Path], Q]) -> Q:
-        path = self._folder.parent
-        if self._replaced():
+    def _load(self, load: Callable[[str, Path], Q]) -> Q:
+        path, name = self._folder.parent, self.vocabulary.name
+        if _inode(self._folder) != self._inode:
             raise IndexFormatError(f"{path}: another index has taken its place: open it again")
         with disk_errors(self._folder / name):
-            vectorizer = load(self._folder / name)
-        if vectorizer is not None and vectorizer.size != self._vocabularies[name].size:
+            vectorizer = load(name, self._folder / name)
+        if vectorizer is not None and vectorizer.size != self.vocabulary.size:
             raise IndexFormatError(f"{path}: its {name} and their model differ in size")
         return vectorizer
 
-    def _replaced(self) -> bool:
-        """Return True if another index has taken the folder's place."""
-        return _inode(self._folder) != self._inode
-
-    def adopt(self, older: QueryEncoders) -> None:
-        """Take over equal vectorizers of another generation."""
-        for name in self.models.keys() & older.models:
-            if self.checksums(name) == older.checksums(name):
-                self.models[name] = older.models[name]
-                if self._vocabularies[name].kind.has_model:
-                    self.cache = older.cache
-
-    def checksums(self, name: str) -> dict[str, str]:
-        """Return the checksums of a vectorizer's files."""
-        prefix = f"{self._folder.name}/{name}/"
-        return {
-            file.removeprefix(prefix): str(vector["sha256"])
-            for file, vector in self._files.items()
-            if file.startswith(prefix) and not file.startswith(f"{prefix}{_DOCUMENT_FILES}")
-        }
+    def adopt(self, older: VocabularyEncoder) -> None:
+        """Take over what another generation has loaded, if the files are the same."""
+        if self._checksums == older._checksums:
+            self.lock, self.cache = older.lock, older.cache
+            self._vectorizer, self._for_queries = older._vectorizer, older._for_queries
 
 
 def _inode(folder: Path) -> tuple[int, int] | None:

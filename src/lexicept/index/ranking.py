@@ -24,8 +24,8 @@ from lexicept.engines.mask import Mask
 from lexicept.index.document_words import DocumentWords
 from lexicept.index.passages import Passages
 from lexicept.index.queries import WeightedQueries
+from lexicept.index.query_encoders import IndexVocabulary
 from lexicept.index.text_vectors import TextVectors
-from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.vectors import Floats, Integers, neighbouring_rows, run_starts, with_entries
 from lexicept.weighting import BM25
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,18 +30,17 @@ from lexicept.explanation.activations import Activation, ActiveToken, TextActiva
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
-from lexicept.index.conditions import FieldMasks, QueryMasks, places_by_mask
+from lexicept.index.conditions import CACHED_MASKS, ConditionMasks, FieldMasks, places_by_mask
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerprint, resolved
 from lexicept.index.parts import Parts
 from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
-from lexicept.index.query_encoders import QueryEncoders
+from lexicept.index.query_encoders import VocabularyEncoder, open_vocabularies
 from lexicept.index.ranking import DocumentScorer, RankedPassages, Ranker
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.text_vectors import TextVectors, VectorSettings
-from lexicept.index.vocabulary import open_vocabularies
 from lexicept.queries.syntax import ParsedQuery, parse
 from lexicept.storage.arrays import JoinedRows, StoredRows
 from lexicept.storage.files import disk_errors
@@ -92,12 +92,16 @@ class IndexReader:
         settings = manifest["vectors"]
         self.vectors = settings and TextVectors(stored.parts, VectorSettings(**settings))
         """Vectors of the documents and passages; None for an index without vectors."""
-        self.vectorizers = QueryEncoders(
-            folder, self.vocabularies, manifest["files"], (settings or {}).get("size", 0)
-        )
-        words = next((v.dimensions for v in self.vocabularies if v.name == "words"), None)
-        self._query_masks = QueryMasks(stored, self.masks, self.engine, self.vectorizers, words)
-        self.weigher = QueryWeigher(path, self.vocabularies, self.derived, self.vectorizers)
+        vector_size = (settings or {}).get("size", 0)
+        self.encoders = {
+            vocabulary.name: VocabularyEncoder(folder, vocabulary, manifest["files"], vector_size)
+            for vocabulary in self.vocabularies
+        }
+        """The encoders of the vocabularies, by name."""
+        condition_masks = ConditionMasks(stored, self.masks, self.engine, self.encoders)
+        # Not a method of this index: see the atlas.
+        self._mask_of = lru_cache(CACHED_MASKS)(condition_masks.of)
+        self.weigher = QueryWeigher(path, self.derived, self.encoders)
         self.scorer = DocumentScorer.of(
             self.engine,
             self.passages,
@@ -168,25 +172,25 @@ class IndexReader:
 
     def vectorizer(self, name: str) -> Vectorizer:
         """Return the vectorizer of a vocabulary, loaded at first use."""
-        return self.vectorizers.get(self.weigher.vocabulary(name).name)
+        return self.encoders[self.weigher.vocabulary(name).name].get()
 
     def word_vectorizer(self) -> WordVectorizer | None:
         """Return the vectorizer of the words; None for an index without words."""
-        if "words" not in self.settings:
-            return None
-        return cast(WordVectorizer, self.vectorizers.get("words"))
+        words = self.encoders.get("words")
+        return None if words is None else cast(WordVectorizer, words.get())
 
     def adopt(self, older: IndexReader) -> None:
         """Take over loaded and equal vectorizers of another generation."""
-        self.vectorizers.adopt(older.vectorizers)
+        for name in self.encoders.keys() & older.encoders.keys():
+            self.encoders[name].adopt(older.encoders[name])
 
     # ---- concepts
 
     def activations(self, text: str) -> TextActivations:
         """Return the concepts that are active on each token of a text, read as a document."""
         labels = self.weigher.vocabulary("concepts").terms or ()
-        with self.vectorizers.lock("concepts"):
-            encoder: Any = self.vectorizers.for_queries("concepts")
+        encoder: Any = self.encoders["concepts"].for_queries()
+        with self.encoders["concepts"].lock:
             tokens = encoder.activations(text)
         named = (
             ActiveToken(span, tuple(Activation(n, labels[n], act) for n, act in active))
@@ -293,22 +297,12 @@ class IndexReader:
         weighted = WeightedQueries.of(encoded, self.engine.num_dimensions)
         ranked = self.rank(weighted, top_k, parsed, masks, threads)
         for query, hits, mask in zip(encoded, ranked, masks, strict=True):
-            explained = self._explained(query, hits, mask, top_k, spans=True)
+            passages = [hit.number for hit in hits]
+            compositions = self.explainer.compositions(query, passages, mask, top_k)
+            explained = self.explainer.explain(query, compositions, spans=True)
             for hit, explanation in zip(hits, explained, strict=True):
                 hit.explanation = explanation
         return ranked
-
-    def explained(self, query: QueryLike, hits: Sequence[Hit]) -> list[Explanation]:
-        """Explain the results of a search of all vocabularies without conditions, without
-        ``spans``."""
-        return self._explained(self.encode(query), hits, None, len(hits) or 1, spans=False)
-
-    def _explained(
-        self, query: SearchQuery, hits: Sequence[Hit], mask: Mask | None, top_k: int, *, spans: bool
-    ) -> list[Explanation]:
-        passages, scores = [hit.number for hit in hits], [hit.score for hit in hits]
-        compositions = self.explainer.compositions(query, passages, mask, top_k)
-        return self.explainer.explain(query, compositions, scores, spans=spans)
 
     def query_vectors(
         self, queries: Sequence[QueryLike], vocabulary: str | None = None
@@ -336,14 +330,7 @@ class IndexReader:
         """Return the documents that meet each query's conditions; None without conditions.
         Queries of the same conditions share a mask. A condition that does not fit the index
         raises InputError."""
-        masks: dict[object, Mask | None] = {}
-        masks_of_queries = []
-        for query in queries:
-            conditions = query.conditions
-            if conditions not in masks:
-                masks[conditions] = self._query_masks.of(query)
-            masks_of_queries.append(masks[conditions])
-        return masks_of_queries
+        return [self._mask_of(c) if any(c := query.conditions) else None for query in queries]
 
     def rank(
         self,
@@ -366,25 +353,18 @@ class IndexReader:
             queries = WeightedQueries(checked_queries(queries, self.engine.num_dimensions))
         parsed = parsed or ()
         masks = self.query_masks(parsed) if masks is None else masks
-        weights, factors = queries.weights, None
-        if self.rra is not None:
-            factors = weights @ self.derived.background
-        groups = places_by_mask(masks) if len(masks) > 1 else []
-        if len(groups) < 2:
-            mask = masks[0] if masks else None
-            ranked = self._ranker.ranked(queries, top_k, factors, threads, mask)
-            hits = [self._hits(ranking) for ranking in ranked]
-        else:
-            hits = [[]] * weights.shape[0]
-            for mask, places in groups:
-                offsets = None if factors is None else factors[places]
-                group = queries.select(places)
-                rankings = self._ranker.ranked(group, top_k, offsets, threads, mask)
-                for place, ranking in zip(places, rankings, strict=True):
-                    hits[place] = self._hits(ranking)
+        groups = places_by_mask(masks or [None] * queries.weights.shape[0])
+        hits: list[list[Hit]] = [[]] * queries.weights.shape[0]
+        for mask, places in groups:
+            group, factors = queries if len(groups) == 1 else queries.select(places), None
+            if self.rra is not None:
+                factors = group.weights @ self.derived.background
+            rankings = self._ranker.ranked(group, top_k, factors, threads, mask)
+            for place, ranking in zip(places, rankings, strict=True):
+                hits[place] = self._hits(ranking)
         # Conditions alone give no scores: the first documents that meet them.
-        for place, mask in enumerate(masks):
-            if mask is not None and parsed and parsed[place].conditions_alone:
+        for place, query in enumerate(parsed):
+            if (mask := masks[place]) is not None and query.conditions_alone:
                 first = self.passages.first_of_each(mask.allowed)[:top_k]
                 hits[place] = self._hits(RankedPassages(first, np.zeros(first.size)))
         return hits
@@ -436,7 +416,6 @@ class IndexReader:
 
         Raises:
             InputError: an unknown document, or an error of ``search``.
-            IndexFormatError: damaged postings, whose contributions are not the score.
         """
         passages = self.entries_of(document_id)
         (parsed,) = parsed_queries([query])
@@ -444,5 +423,5 @@ class IndexReader:
         mask = self.query_masks([parsed])[0] if len(passages) > 1 else None
         whole = document_id in self.passages.numbers or len(self.passages) == 0
         whole = whole or self.passages.number_at(passages[0]) is None
-        composition, score = self.explainer.composition_of(encoded, passages, mask, whole=whole)
-        return self.explainer.explain(encoded, [composition], [score], spans=spans)[0]
+        composition = self.explainer.composition_of(encoded, passages, mask, whole=whole)
+        return self.explainer.explain(encoded, [composition], spans=spans)[0]

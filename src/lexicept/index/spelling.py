@@ -30,7 +30,8 @@ class Suggestion(NamedTuple):
     documents: int
     """Number of documents with the word, in any form."""
     edits: int
-    """Letters that differ: added, left out, replaced, or exchanged with a neighbour."""
+    """Letters that differ: added, left out, replaced, or exchanged with a neighbour (optimal
+    string alignment)."""
 
 
 def suggestions(index: IndexReader, word: str, most: int = 3) -> list[Suggestion]:
@@ -42,19 +43,19 @@ def suggestions(index: IndexReader, word: str, most: int = 3) -> list[Suggestion
     lower = vectorizer.tokenizer.form(word)
     if not (limit := most_edits(lower)):
         return []
-    with index.vectorizers.lock("words"):
-        stems = vectorizer.tokenizer(lower)
-        terms = vectorizer.terms
-        dimensions = [vectorizer.dimension(stem) for stem in stems]
+    stems, terms = vectorizer.tokenizer(lower), vectorizer.terms
+    dimensions = [vectorizer.dimension(stem) for stem in stems]
     df = index.engine.df[index.span("words")]
     if len(stems) != 1 or (dimensions[0] is not None and df[dimensions[0]] > 0):
         return []
+    from rapidfuzz.distance import OSA  # a search without unknown words does without
+
     # A stem loses its end: an error there may count twice, and one edit more may be none.
     near = nearest(stems[0], terms, df, most * CANDIDATES, limit + 1)
     by_spelling = {}
     for dimension in near:
         spelling = as_spelled(index, dimension)
-        if spelling and 0 < (distance := edits(lower, spelling)) <= limit:
+        if spelling and 0 < (distance := OSA.distance(lower, spelling)) <= limit:
             by_spelling[spelling] = Suggestion(spelling, int(df[dimension]), distance)
     ranked = sorted(
         by_spelling.values(), key=lambda s: (s.edits, s.word[0] != lower[0], -s.documents)
@@ -76,8 +77,8 @@ def _is_token(index: IndexReader, word: str) -> bool:
     """Return True if the tokenizer of the concepts' model does not divide a word."""
     if index.vectors is None:
         return False
-    with index.vectorizers.lock("concepts"):
-        encoder: Any = index.vectorizers.for_queries("concepts")
+    encoder: Any = index.encoders["concepts"].for_queries()
+    with index.encoders["concepts"].lock:
         windows = encoder.encoder.windows([word], "query")
     return [left_out for window in windows for left_out in window.left_out].count(0) == 1
 
@@ -92,10 +93,9 @@ def as_spelled(index: IndexReader, dimension: int) -> str:
     spellings: Counter[str] = Counter()
     for number in documents[best].tolist():
         content = index.stored(number).content
-        with index.vectorizers.lock("words"):
-            for word, (start, end) in vectorizer.terms_in(content):
-                if word == dimension:
-                    spellings[vectorizer.tokenizer.form(content[start:end])] += 1
+        for word, (start, end) in vectorizer.terms_in(content):
+            if word == dimension:
+                spellings[vectorizer.tokenizer.form(content[start:end])] += 1
     return spellings.most_common(1)[0][0] if spellings else ""
 
 
@@ -106,15 +106,6 @@ def most_edits(word: str) -> int:
     if not 4 <= len(word) <= LONGEST or not any(letter.isalpha() for letter in word):
         return 0
     return 1 if len(word) == 4 else 2
-
-
-def edits(word: str, other: str) -> int:
-    """Return the edits between two words: a letter added, left out or replaced, or two neighbours
-    exchanged (optimal string alignment).
-    """
-    from rapidfuzz.distance import OSA  # a search without unknown words does without
-
-    return int(OSA.distance(word, other))
 
 
 def nearest(word: str, terms: Sequence[str], df: Integers, most: int, limit: int) -> list[int]:

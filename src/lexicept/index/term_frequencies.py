@@ -178,14 +178,8 @@ def _keep(shard: Path, units: Units, tf: sp.csr_array) -> None:
 
 def first_occurrences(texts: Sequence[str]) -> Integers:
     """Return the number of the first text that is identical to each [N], by a hash of 128 bits."""
-    digests = np.empty((len(texts), 2), np.uint64)
-    for number, text in enumerate(texts):
-        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-        digests[number] = np.frombuffer(digest, np.uint64)
-    order = np.lexsort(digests.T)  # stable: of identical texts the first comes first
-    ordered = digests[order]
-    new = np.ones(len(texts), bool)
-    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    first = np.empty(len(texts), np.int64)
-    first[order] = order[new][np.cumsum(new) - 1]
-    return first
+    digests = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    hashes = np.fromiter(digests, "S16", len(texts))
+    _, first, places = np.unique(hashes, return_index=True, return_inverse=True)
+    occurrences: Integers = first[places]
+    return occurrences

@@ -1,4 +1,4 @@
-"""Changes of an index: update, delete, re-weight and merge.
+"""Changes of an index: update, delete, re-weight, merge, and new descriptions of concepts.
 
 Each writes the next generation under another name and publishes it in one step (see
 ``index.generations``), so that readers see the index before or after the change. Each raises
@@ -10,7 +10,7 @@ and IndexFormatError for a path without an index and for damage, which is left a
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,10 @@ import numpy as np
 from lexicept.corpora import Document
 from lexicept.engines.joined import ADDED, JoinedEngine
 from lexicept.errors import InputError
+from lexicept.explanation.contributions import unnamed
 from lexicept.fields.writing import join_columns
-from lexicept.index.added_postings import PostingsChange, PostingsUpdate
+from lexicept.index.added_postings import PostingsChange, write_added
+from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.index.builder import Contents, map_over, write_documents
 from lexicept.index.generations import (
     IndexLayout,
@@ -52,6 +54,7 @@ from lexicept.index.term_frequencies import TermFrequencyWriter, encode_on
 from lexicept.index.text_vectors import TextVectors, write_vectors
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
+from lexicept.storage.arrays import save_array
 from lexicept.storage.files import move, remove
 from lexicept.storage.manifest import check_files, generation_name
 from lexicept.storage.texts import TextStore
@@ -295,10 +298,7 @@ def _rewrite(
         weighed = [documents.order[change.added], index.parts.order[change.deleted]]
         numbers = np.unique(parts.part_of(np.concatenate(weighed))).tolist()
         read = tuple(parts.folders[number] for number in numbers)
-        settings = [index.settings[name] for name in sizes]
-        postings = index.folder / "postings"
-        update = PostingsUpdate(postings, index.engine, index.parts, sizes, settings)
-        write_postings = partial(update.write, change, folder=folder / "postings")
+        write_postings = partial(write_added, index, change, sizes, folder / "postings")
     _check_parts(index, read, "*.frequencies.*")
     commit_generation(index.path, folder, layout, over, linked, write_postings)
 
@@ -316,7 +316,7 @@ def _encode_fresh(
     (place,), outdated = fresh.parts.folders, []
     contents = Contents(folder / "fresh")
     for name in [*sizes]:
-        vectorizer = index.vectorizers.of_documents(name)
+        vectorizer = index.encoders[name].of_documents()
         encode = encode_on(cluster, vectorizer, index.folder / name)
         vector_size = index.vectors.d if index.vectors is not None and name == "concepts" else 0
         writer = TermFrequencyWriter(vectorizer, contents, encode, vector_size=vector_size)
@@ -324,9 +324,69 @@ def _encode_fresh(
         if tf.shape[1] > sizes[name]:
             outdated.append(f"{name}/terms.")
             (folder / name).mkdir()
-            TextStore.write(folder / name / "terms", index.vectorizers.get(name).terms)
+            TextStore.write(folder / name / "terms", index.vectorizer(name).terms)
         sizes[name] = tf.shape[1]
     (folder / PARTS).mkdir()
     last = max(map(part_number, index.parts.folders))
     move(place, folder / PARTS / part_name(last + 1))
     return outdated
+
+
+def relabel(path: str | os.PathLike[str], labels: Mapping[int, str], source: str) -> None:
+    """Give concepts of an index new labels. Raises InputError if the index has no atlas or no
+    concept of a number, or for an unknown source.
+
+    Args:
+        source: the origin of the labels, one of ``atlas.SOURCES``.
+    """
+    if source not in SOURCES:
+        raise InputError(f"unknown source of labels {source!r}; sources are {', '.join(SOURCES)}")
+    with changing(path) as index:
+        if index.atlas is None:
+            raise InputError(f"{path}: its concepts were not described")
+        terms = list(index.atlas.labels)
+        sources = [SOURCES.index(index.atlas.source(number)) for number in range(len(terms))]
+        for number, label in labels.items():
+            if not 0 <= number < len(terms):
+                raise InputError(f"{path} has no concept {number}; it has {len(terms)}")
+            terms[number], sources[number] = label, SOURCES.index(source)
+        with next_generation(index) as folder:
+            changed = ["terms.", "atlas/sources.npy", "atlas/detection.npy"]
+            linked = carry_over(index, folder, [f"concepts/{name}" for name in changed])
+            TextStore.write(folder / "concepts" / "terms", unique_labels(terms, labels.keys()))
+            atlas, detection = folder / "concepts" / "atlas", index.atlas.detection.copy()
+            detection[list(labels)] = np.nan  # of the words' names, not of the new labels
+            save_array(atlas / "sources.npy", np.array(sources, np.uint8))
+            save_array(atlas / "detection.npy", detection)
+            publish(index.path, folder, index.manifest, linked)
+
+
+def describe(path: str | os.PathLike[str], find: Callable[[IndexReader], Findings]) -> None:
+    """Replace the descriptions of an index's concepts, if it has any, by the result of ``find``."""
+    with changing(path) as index:
+        if "concepts" not in index.settings:
+            raise InputError(f"{path} has no concepts")
+        findings = _with_known_names(index, find(index))
+        with next_generation(index) as folder:
+            linked = carry_over(index, folder, ["concepts/terms.", "concepts/atlas/"])
+            findings.save(folder / "concepts", index.ids, Contents(folder))
+            publish(index.path, folder, index.manifest, linked)
+
+
+def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
+    """Keep the names of concepts that do not fire in these documents, and names from a language
+    model or a release."""
+    silent_here = np.diff(findings.log_odds.indptr) == 0
+    labels, sources = list(findings.labels), findings.sources.copy()
+    renamed = []
+    for number, label in enumerate(TextStore(index.folder / "concepts" / "terms")):
+        source = "none" if label == unnamed(number) else "words"
+        if index.atlas is not None:
+            source = index.atlas.source(number)
+        if silent_here[number] or source in ("llm", "explanations"):
+            labels[number], sources[number] = label, SOURCES.index(source)
+            renamed.append(number)
+    detection = findings.detection.copy()
+    detection[renamed] = np.nan
+    labels = unique_labels(labels, renamed)
+    return replace(findings, labels=labels, sources=sources, detection=detection)

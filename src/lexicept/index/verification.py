@@ -16,8 +16,8 @@ from lexicept.errors import IndexFormatError, LexiceptError
 from lexicept.index.atlas import Atlas
 from lexicept.index.impacts import load_statistics
 from lexicept.index.manifest import read_manifest, resolved, unknown_entries
+from lexicept.index.query_encoders import IndexVocabulary
 from lexicept.index.reader import IndexReader
-from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.parallel.shards import shards_of
 from lexicept.progress import Progress, silent
 from lexicept.storage.manifest import damage

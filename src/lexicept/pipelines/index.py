@@ -9,7 +9,7 @@ from typing import Any
 
 from lexicept.checks import Count, Positive, checked_arguments
 from lexicept.errors import InputError, ParameterError
-from lexicept.index import descriptions, updates
+from lexicept.index import updates
 from lexicept.index.atlas import Atlas, Findings
 from lexicept.index.builder import Contents
 from lexicept.index.generations import remove_unread
@@ -114,7 +114,7 @@ class Index(OpenedIndex):
             return describe(encoder, texts, tf, language=language, progress=report)
 
         with self._change(progress=progress) as (report, _):
-            descriptions.describe(self.path, find)
+            updates.describe(self.path, find)
         atlas = self.reader.atlas
         assert atlas is not None
         return atlas

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from lexicept.checks import Count, check
 from lexicept.corpora import Document
+from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import InputError
 from lexicept.explanation.activations import TextActivations
 from lexicept.explanation.explanation import Explanation
@@ -388,7 +389,7 @@ class OpenedIndex(Snapshot):
             "unoffered_fields": [name for name in reader.fields if name not in offered],
             "rra": reader.manifest["rra"],
             "postings": reader.engine.num_postings,
-            "parts": reader.engine.num_parts,
+            "parts": 2 if isinstance(reader.engine, JoinedEngine) else 1,
             "bytes": sum(entry["size"] for entry in reader.manifest["files"].values()),
             "written_by": f"lexicept {reader.manifest['lexicept']}",
         }

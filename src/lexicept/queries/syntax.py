@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from unicodedata import category, normalize
 
 from lexicept.errors import InputError
@@ -55,6 +55,16 @@ _WORD = r"[^\W\d_]\w"
 _COMPARED = re.compile(r"(?P<operator><=|>=|<|>)(?P<value>.+)", re.DOTALL)
 
 _RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
+
+
+class Conditions(NamedTuple):
+    """The conditions of a query on its results; see ``ParsedQuery``."""
+
+    phrases: tuple[str, ...]
+    without: tuple[str, ...]
+    condition: Expression | None
+    hidden: tuple[str, ...]
+    filter: Expression | None
 
 
 @dataclass(frozen=True)
@@ -98,9 +108,9 @@ class ParsedQuery:
             raise InputError("the query is not valid UTF-8") from None
 
     @property
-    def conditions(self) -> tuple[object, ...]:
+    def conditions(self) -> Conditions:
         """All conditions on results; hashable."""
-        return self.phrases, self.without, self.condition, self.hidden, self.filter
+        return Conditions(self.phrases, self.without, self.condition, self.hidden, self.filter)
 
     @property
     def conditions_alone(self) -> bool:

@@ -26,7 +26,6 @@ from lexicept.index.reader import IndexReader
 from lexicept.measures import NDCG, explanations, measure_named
 from lexicept.progress import Progress, silent
 from lexicept.sanitize import around, one_line, shortened
-from lexicept.segments import neighbours
 from lexicept.vectors import Floats
 
 FOLDER = Path(__file__).parent
@@ -41,9 +40,6 @@ EXPENSIVE = 15
 
 PSEUDO_QUERIES = 300
 """Sentences of documents that search for their documents, where no queries are given."""
-
-POSTINGS = 2**18
-"""Most postings in memory at a time; the postings of one dimension may be more."""
 
 CONTEXT = 90
 """Characters before and after the highlighted words of an example."""
@@ -118,17 +114,14 @@ def _topics(index: IndexReader, vocabulary: str) -> dict[str, Any]:
 def variance_shares(index: IndexReader, vocabulary: str) -> Floats:
     """Return the share of each dimension in the sum of the variances of weights over all documents,
     zeros included [V]; all 0 without variance."""
-    span = index.span(vocabulary)
-    document_frequency = index.engine.df[span]
-    sums, squares = np.zeros((2, document_frequency.size))
-    for group in neighbours(document_frequency, POSTINGS):
-        columns = np.arange(span.start + group.start, span.start + group.stop)
-        _, weights, counts = index.engine.posting_lists(columns)
-        dimensions = np.repeat(np.arange(counts.size), counts)
-        weights = weights.astype(np.float64)
-        sums[group] = np.bincount(dimensions, weights, minlength=counts.size)
-        squares[group] = np.bincount(dimensions, weights**2, minlength=counts.size)
-        index.engine.let_go()  # the pages of few posting lists stay in memory
+    span, engine = index.span(vocabulary), index.engine
+    sums, squares = np.zeros((2, span.stop - span.start))
+    for number in range(engine.num_segments):
+        segment = engine.segment(number)[:, span]
+        weights = segment.data.astype(np.float64)
+        sums += np.bincount(segment.indices, weights, minlength=sums.size)
+        squares += np.bincount(segment.indices, weights**2, minlength=sums.size)
+        engine.let_go()  # the pages of few segments stay in memory
     # E[w²] − E[w]² over all documents: documents without the dimension count as 0.
     variance = np.maximum(squares / len(index) - (sums / len(index)) ** 2, 0)
     shares: Floats = variance / (variance.sum() or 1.0)

@@ -21,9 +21,9 @@ from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
 from lexicept.index.hits import Hit
 from lexicept.index.manifest import manifest_identity, resolved
-from lexicept.index.no_match import matches_badly
 from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
+from lexicept.index.results import matches_badly
 from lexicept.kernels.compiled import call_kernels
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server.excerpts import card
@@ -137,8 +137,8 @@ class Reader:
 
     def _open(self) -> Generation:
         index = IndexReader.open(self.path)
-        if self._query_cache:
-            index.vectorizers.cache = QueryCache(self._query_cache)
+        if self._query_cache and "concepts" in index.encoders:
+            index.encoders["concepts"].cache = QueryCache(self._query_cache)
         return Generation(index, lru_cache(CACHED_CARDS)(partial(card, index)))
 
     @asynccontextmanager
@@ -197,10 +197,10 @@ class Reader:
 
     def _is_cached(self, request: SearchRequest) -> bool:
         """Return True if the cache has a query, from now on the last to be dropped."""
-        cache = request.index.vectorizers.cache
-        if cache is None:
+        encoder = request.index.encoders.get("concepts")
+        if encoder is None or encoder.cache is None:
             return False
-        cached = cache.get(request.query.text) is not None
+        cached = encoder.cache.get(request.query.text) is not None
         CACHE.labels("hit" if cached else "miss").inc()
         return cached
 

@@ -7,7 +7,6 @@ for the models' thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -27,9 +26,8 @@ from lexicept.exports.requests import query_body
 from lexicept.fields.filters import parse as parse_filter
 from lexicept.index.feedback import added_terms, like, with_feedback
 from lexicept.index.manifest import manifest_identity
-from lexicept.index.no_match import JUDGED
 from lexicept.index.reader import IndexReader
-from lexicept.index.results import Hits
+from lexicept.index.results import JUDGED, Hits
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 from lexicept.server import metrics, schema
 from lexicept.server.concepts import concept_detail, concept_list
@@ -435,12 +433,11 @@ def without_shares(term: QueryTerm | Contribution) -> dict[str, Any]:
 def spans(index: IndexReader, text: str, sources: Sources) -> list[dict[str, float]]:
     """Return spans and shares as JSON objects, without stop words and punctuation."""
     words = index.word_vectorizer()
-    with nullcontext() if words is None else index.vectorizers.lock("words"):
-        return [
-            {"start": start, "end": end, "share": share}
-            for (start, end), share in zip(sources.spans, sources.shares, strict=True)
-            if words is None or any(words.terms_in(text[start:end]))
-        ]
+    return [
+        {"start": start, "end": end, "share": share}
+        for (start, end), share in zip(sources.spans, sources.shares, strict=True)
+        if words is None or any(words.terms_in(text[start:end]))
+    ]
 
 
 def as_json(content: Any) -> Response:
