@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lexicept
@@ -177,6 +177,7 @@ def test_too_deep_is_skipped(folder, name, text, monkeypatch):
     assert name in warned
 
 
+@settings(max_examples=40)
 @given(st.text('[]()!*_`<>{}:|#-~^&\\"= \n\ta.', min_size=1, max_size=8), st.integers(1, 200))
 def test_any_repetition_is_a_text_or_skipped(tmp_path_factory, chunk, times):
     for ending in (".md", ".rst", ".jsonl", ".csv"):

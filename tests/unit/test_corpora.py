@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
@@ -805,6 +805,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("properties")
 
 
+@settings(max_examples=50)
 @given(documents=corpora(texts), escaped=st.booleans())
 def test_files_round_trip(scratch, documents, escaped):
     items = [document._asdict() for document in documents]
@@ -817,6 +818,7 @@ def test_files_round_trip(scratch, documents, escaped):
         assert list(read_documents(scratch / f"round.{ending}")) == documents
 
 
+@settings(max_examples=50)
 @given(documents=corpora(columns))
 def test_tsv_round_trip(scratch, documents):
     path = scratch / "round.tsv"

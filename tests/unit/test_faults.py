@@ -43,7 +43,10 @@ def _vowels():
         yield
 
 
-@pytest.fixture(scope="module", params=list(CASES))
+# The other cases publish as these do; ``python -m tests.faults`` tries all.
+@pytest.fixture(
+    scope="module", params=["build, words first", "add", "build --overwrite", "label", "export"]
+)
 def whole(request, tmp_path_factory):
     return run_undisturbed(CASES[request.param], tmp_path_factory.mktemp("case"))
 
@@ -69,7 +72,7 @@ def test_power_cuts(whole, tmp_path):
 @pytest.mark.parametrize("name", ["build", "add"])
 def test_io_errors(name, tmp_path):
     whole = run_undisturbed(CASES[name], tmp_path / "case")
-    tally = fail_calls(whole, tmp_path, lambda indices: some(indices, 2))
+    tally = fail_calls(whole, tmp_path, lambda indices: some(indices, 1))
     assert not tally.failures
     assert tally.counts["old"] > 0
 
@@ -87,7 +90,7 @@ def test_files_that_can_not_grow(tmp_path):
         save_array(tmp_path / "a.npy", range(1000))
     case = CASES["add"]
     whole = run_undisturbed(case, tmp_path / "case")
-    for size in (0, 100, 200, 300):
+    for size in (0, 200):
         folder = tmp_path / str(size)
         shutil.copytree(whole.before, folder)
         with largest_file(size):
@@ -227,7 +230,7 @@ def test_a_call_fails_or_its_process_is_killed(tmp_path):
 def test_readers_beside_updates(tmp_path):
     build(tmp_path / "index", 1)
     updates.update(tmp_path / "index", version(0))
-    counts = read_during_updates(tmp_path / "index", 30, 2)
+    counts = read_during_updates(tmp_path / "index", 12, 2)
     assert min(counts) > 0
     assert len(generations(tmp_path / "index")) <= 3
 

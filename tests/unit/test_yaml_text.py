@@ -27,7 +27,6 @@ def test_values_have_types_up_to_the_limits():
     assert value == "x"
 
 
-@pytest.mark.parametrize("typed", [True, False])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -44,9 +43,9 @@ def test_values_have_types_up_to_the_limits():
         ("a: \0", "unacceptable character"),
     ],
 )
-def test_what_is_refused(text, message, typed):
+def test_what_is_refused(text, message):
     with pytest.raises(InputError, match=f"^not YAML: {re.escape(message)}"):
-        parse_yaml(text, typed=typed)
+        parse_yaml(text)
 
 
 def test_a_bomb_in_a_file_is_one_error(tmp_path):
