@@ -12,8 +12,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.common import Table, interleaved, ratio
+from benchmarks.drawn import LATENTS, Drawn
 from benchmarks.encoding import DENSE
-from benchmarks.report import LATENTS, Drawn
 from lexicept.corpora import Document, read_documents
 from lexicept.encoding.sources import DEFAULT_BACKBONE, resolve
 from lexicept.index.builder import IndexBuilder

@@ -16,11 +16,14 @@ import numpy.typing as npt
 
 from lexicept.errors import InputError
 from lexicept.evaluation.significance import LEVEL, Interval
-from lexicept.pipelines.evaluate import DOCUMENT_LIMITS, QUERY_LIMITS
 from lexicept.vectors import Floats
 
 COSTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """QD-FLOPs at which models are compared."""
+
+QUERY_LIMITS: tuple[int | None, ...] = (2, 4, 8, 16, 32, None)
+DOCUMENT_LIMITS: tuple[int | None, ...] = (8, 16, 32, 64, 128, 256, None)
+"""Limits of dimensions that make the points of a curve."""
 
 
 class Estimate(NamedTuple):

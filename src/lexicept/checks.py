@@ -119,10 +119,10 @@ _ALLOWED = {
 
 _CLASSES = {
     "Mapping": "a mapping",
-    "Opened": "an opened index",
     "PathLike": "a path",
     "Progress": "a function",
     "Sequence": "a list",
+    "Snapshot": "an opened index",
 }
 """Names of classes in messages."""
 

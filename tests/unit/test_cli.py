@@ -1,6 +1,5 @@
 """The command line: output, exit codes, and one line for every error."""
 
-import gzip
 import json
 import os
 import re
@@ -9,7 +8,6 @@ import subprocess
 import pytest
 
 import lexicept
-from lexicept.evaluation.runs import read_run
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.weighting import Splade
@@ -203,7 +201,6 @@ def test_evaluate(index, beir, run):
     assert "e2: RR@10 minus a penalty for cost: E² = RR@10 − 0.01 F − 0.09" in output
     assert "delta_e2: e2 minus that of BM25 (k1 1.5, b 0.75)" in output
     assert "differences" not in output
-    assert_error(run("evaluate", index, beir, "--curves"), "--curves requires --out")
 
 
 def test_queries_that_are_documents(tmp_path, run):
@@ -212,14 +209,10 @@ def test_queries_that_are_documents(tmp_path, run):
     judged = dict.fromkeys(("test", "dev"), "d1 0 d2 1\nd2 0 d1 1\n")
     dataset = write_beir(tmp_path / "dataset", documents, queries, judged)
     index = lexicept.build(dataset, tmp_path / "index", vocabulary="words").path
-    out, flag = tmp_path / "out", "--ignore-identical-ids"
-    assert run("evaluate", index, dataset, "--out", out).code == 0
-    systems = ("--system", "words", "--system", out / "runs" / "words.run.gz")
-    report = run("evaluate", index, dataset, flag, *systems, "--json").json
+    flag = "--ignore-identical-ids"
+    report = run("evaluate", index, dataset, flag, "--json").json
     assert report["systems"]["words"]["values"]["nDCG@10"] == 1.0
     assert report["ignore_identical_ids"] is True
-    # Hits are left out of the other run too.
-    assert report["comparisons"][0]["difference"] == 0
     output = run("evaluate", index, dataset, flag).out
     assert "2 queries, without hits of the query's own id" in " ".join(output.split())
     limits = ("--query-max-active-dims", "none", "--document-max-active-dims", "none")
@@ -241,20 +234,7 @@ def test_evaluate_with_rra_counts_the_offset(index, beir, run):
     assert report["delta_e2"] == pytest.approx(report["e2"] - 0.744994447, abs=1e-8)
 
 
-def test_runs(index, beir, tmp_path, run):
-    assert run("evaluate", index, beir, "--out", tmp_path / "out").code == 0
-    expected = {
-        q: {hit.id: hit.score for hit in IndexReader.open(index).search([t])[0]}
-        for q, t in (("q1", "apple"), ("q2", "cherry"))
-    }
-    file = tmp_path / "out" / "runs" / "words.run.gz"
-    written = read_run(file)
-    assert written.keys() == expected.keys()
-    for query in expected:
-        assert list(written[query]) == list(expected[query])
-        assert written[query] == pytest.approx(expected[query], rel=1e-6)
-    assert gzip.decompress(file.read_bytes()).startswith(b"q1 Q0 d2 1 0.2118")
-
+def test_systems_are_compared(index, beir, tmp_path, run):
     # Against a run that is right: differences .369 and 0, so that t = 1.
     best = tmp_path / "best.txt"
     best.write_text("q1 Q0 d1 1 2 x\nq2 Q0 d3 1 2 x\n")
@@ -283,44 +263,22 @@ def test_update_and_delete(index, tmp_path, run):
 
 
 def test_rra(index, run):
-    copy = index.with_name("copy")
-    assert run("index", "reweight", index, "--out", copy, "--json").json == {"alpha": 1.0}
     fixed = index.with_name("fixed")
     arguments = ("index", "reweight", index, "--out", fixed, "--alpha", "1.25", "--iterations", "2")
     assert run(*arguments, "--json").json == {"alpha": 1.25}
     settings = {"alpha": 1.25, "iterations": 2, "transform": "1+x"}
     assert run("index", "info", fixed, "--json").json["rra"] == settings
     assert "alpha 1.25, iterations 2, transform 1+x" in run("index", "info", fixed).out
-    assert run("search", fixed, "banana", "--json").json["results"][0]["id"] == "d1"
     assert_error(run(*arguments), "exists already")
-    # Without --out the index itself changes.
-    assert run("index", "reweight", index, "--alpha", "1.25", "--json").json == {"alpha": 1.25}
-    assert run("index", "info", index, "--json").json["rra"]["alpha"] == 1.25
-
-
-def test_rra_refusals(index, run):
-    out = index.with_name("out")
-    reweight = ("index", "reweight", index, "--out", out)
     for alpha, code in (("abc", 2), ("", 2), ("0", 1)):
-        assert_error(run(*reweight, f"--alpha={alpha}"), "alpha", code=code)
-    assert_error(run("index", "reweight", index, "--out", index), "exists already")
-    assert not out.exists()
+        refused = run("index", "reweight", index, f"--alpha={alpha}")
+        assert_error(refused, "alpha", code=code)
+    # Without --out the index itself changes.
+    assert run("index", "reweight", index, "--json").json == {"alpha": 1.0}
+    assert run("index", "info", index, "--json").json["rra"]["alpha"] == 1.0
 
 
 # Bad input.
-
-
-def test_a_bad_corpus(index, tmp_path, run):
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text('{"_id": "a", "text": "x"}\n{"_id": "b", "text"\n')
-    out, messages = tmp_path / "out", ("line 2", "not valid JSON")
-    build = ("build", corpus, "--vocabulary", "words", "--out", out)
-    assert_error(run(*build, "--strict"), *messages)
-    assert not out.exists()
-    assert_error(run("add", index, corpus, "--strict"), *messages)
-    assert run("index", "info", index, "--json").json["documents"] == 3
-    corpus.write_text('{"_id": "a", "text": "mended"}\n')
-    assert run("build", corpus, "--vocabulary", "words", "--out", out).code == 0
 
 
 def test_what_build_refuses(beir, tmp_path, run):
@@ -473,9 +431,7 @@ def test_skipped_documents_are_listed(index, tmp_path, run):
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "a.txt").write_text("cats")
-    (corpus / "b.txt").write_bytes(b"caf\xe9")
     (corpus / "c.pdf").write_text("x")
-    (corpus / "D").write_text("x")
     build = ("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x")
     for reading in (build, ("add", index, corpus)):
         assert_error(
@@ -483,10 +439,8 @@ def test_skipped_documents_are_listed(index, tmp_path, run):
         )
         result = run(*reading)
         assert result.code == 0
-        assert f"warning: {corpus}: 2 files skipped, only .txt, .text, .md," in result.err
-        assert "1 without an extension: D" in result.err
-        assert "1 damaged: c.pdf: can't be read as PDF" in result.err
-    assert run("index", "info", tmp_path / "x", "--json").json["documents"] == 2
+        assert f"warning: {corpus}: 1 file skipped" in result.err
+    assert run("index", "info", tmp_path / "x", "--json").json["documents"] == 1
 
 
 # Terminals

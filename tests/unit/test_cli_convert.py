@@ -9,9 +9,7 @@ import pytest
 import torch
 
 import lexicept
-from lexicept.corpora import Document
 from lexicept.errors import InputError
-from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.neural.backbones.backbone import Backbone
@@ -60,19 +58,6 @@ def test_a_pickle_becomes_an_sae_that_can_be_loaded(run, tmp_path, to):
     np.testing.assert_allclose(acts(sae), expected, rtol=1e-5, atol=1e-5)
     assert sae.origin["layer"] == 9
     assert not list(tmp_path.glob("*.partial"))
-
-
-def test_convert_leaves_an_unfinished_build_alone(run, tmp_path):
-    checkpoint = sae_files.dictionary_learning(tmp_path / "sae")
-    builder = IndexBuilder(tmp_path / "out")
-    builder.add_documents([Document("a", "x")], {})
-    builder.work.growing("kept").append(b"x", 1)
-    builder.close()
-    assert_error(
-        run("model", "convert", checkpoint.folder, "--out", tmp_path / "out"),
-        "unfinished work of another task (build, not convert)",
-    )
-    assert (tmp_path / "out.partial" / "kept").read_bytes() == b"x"
 
 
 def test_the_choices_of_convert(run, tmp_path):

@@ -1,14 +1,11 @@
 """The command line follows from the declarations of public functions and settings."""
 
-import inspect
 import re
 import sys
-from dataclasses import dataclass
 
 import pytest
 from rich.cells import cell_len
 
-from lexicept.checks import Count
 from lexicept.cli import COMMANDS, GROUPS, app, make_app
 from lexicept.cli.declarations import declared, load, options_of
 from support.commands import assert_error
@@ -42,43 +39,6 @@ def test_every_option_has_help():
             assert "``" not in option.help
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "lexicept.pipelines.build:build",
-        "lexicept.pipelines.evaluate:evaluate",
-        "lexicept.pipelines.sweep:sweep",
-        "lexicept.pipelines.searchable:OpenedIndex.search",
-        "lexicept.training.sae.settings:SAESettings",
-        "lexicept.training.pretraining.settings:PretrainingSettings",
-    ],
-)
-def test_declarations_that_are_read_are_those_that_run(path):
-    parameters = dict(inspect.signature(load(path)).parameters)
-    parameters.pop("self", None)
-    options = {option.name: option for option in declared(path) if option.name != "self"}
-    assert options.keys() == parameters.keys()
-    for name, option in options.items():
-        if option.settings is None:
-            assert option.default == parameters[name].default, name
-
-
-@dataclass(frozen=True)
-class DepthSettings:
-    """Settings of a test."""
-
-    depth: Count | None = 3
-    """Depth of a
-    ``test``."""
-
-
-def test_a_new_option_is_one_declaration():
-    """A field of the settings is all that a new option of build takes on the command line."""
-    (option,) = declared(f"{__name__}:DepthSettings")
-    assert option == ("depth", Count | None, 3, "Depth of a test.", False, "Depth settings", None)
-    assert app.metavar(option) == "NUMBER"
-
-
 def test_options_of_settings_need_their_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "lexicept.training.sae.settings", None)
     assert declared.__wrapped__("lexicept.training.sae.settings:SAESettings") == []
@@ -104,12 +64,6 @@ def test_settings_need_their_flag(index, run, tmp_path):
 def test_the_last_of_a_repeated_option_wins(index, run):
     hits = run("search", index, "cats dog river", "--top-k", 3, "--top-k", 1, "--json").json
     assert len(hits["results"]) == 1
-
-
-def test_none_is_no_limit(index, beir, run, tmp_path):
-    options = ("--query-max-active-dims", "none", "--document-max-active-dims", "none")
-    swept = ("index", "sweep", index, beir, "--out", tmp_path / "out", "--alpha", "none")
-    assert run(*swept, *options, "--json").json["points"] == 1
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -13,8 +13,6 @@ from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training import loop
 from lexicept.training.loop import Loop
-from lexicept.training.pretraining import trainer as pretraining
-from lexicept.training.pretraining.settings import PretrainingSettings
 from support.commands import assert_error
 from support.language_models import VOCABULARY, save
 from support.tiny import save_decoder
@@ -99,7 +97,7 @@ def test_words_of_other_texts(go, tmp_path):
     assert_error(go(*words), "the vocabulary has no documents")
 
 
-@pytest.mark.parametrize("masking", ["words", "subwords", None])
+@pytest.mark.parametrize("masking", ["words", None])
 def test_random_rows(go, bert, tmp_path, masking):
     arguments = () if masking is None else ("--masking", masking)
     assert go("--head", "random", "--seed", 1, *arguments, "--learning-rate", 1e-9).code == 0
@@ -136,11 +134,8 @@ def test_the_same_command_goes_on_where_it_was_killed(go, tmp_path, monkeypatch)
     assert all(torch.equal(value, again[name]) for name, value in whole.items())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"), [("settings", "seed was 0 and is now 1"), ("texts", "texts.bin was")]
-)
-def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
-    go, corpus, tmp_path, monkeypatch, change, message
+def test_unfinished_work_on_other_texts_is_refused_and_discarded_by_restart(
+    go, corpus, monkeypatch
 ):
     def killed(*_, **__):
         raise KeyboardInterrupt
@@ -156,12 +151,11 @@ def test_unfinished_work_on_something_else_is_refused_and_discarded_by_restart(
         return step(trainer, batch)
 
     monkeypatch.setattr(Loop, "step", counted)
-    if change == "texts":
-        corpus.write_text(corpus.read_text().replace("lovely", "running"))
-    arguments = ("--seed", 1) if change == "settings" else ()
-    assert_error(go(*arguments), message, "--restart")
+    assert_error(go("--seed", 1), "seed was 0 and is now 1", "--restart")
+    corpus.write_text(corpus.read_text().replace("lovely", "running"))
+    assert_error(go(), "texts.bin was", "--restart")
     assert steps == []
-    assert go(*arguments, "--restart").code == 0
+    assert go("--restart").code == 0
     assert steps == [0, 1, 2]
 
 
@@ -207,17 +201,3 @@ def test_what_is_refused(go, run, corpus, tmp_path):
     assert not list(tmp_path.glob("model*"))
     (tmp_path / "model").mkdir()
     assert_error(go(), "model exists already")
-
-
-def test_options_are_the_settings(go, monkeypatch):
-    recorded: list[PretrainingSettings] = []
-    monkeypatch.setattr(pretraining, "pretrain", lambda *given: recorded.append(given[3]))
-    options = ("--bf16", "--trained", "all", "--seed", 7, "--learning-rate", 0.5)
-    options += ("--warmup-steps", 10_000, "--weight-decay", 0.02, "--max-tokens", 64)
-    assert go("--head", "expanded", *options, "--mask-share", 0.3, "--lora-rank", 3).code == 0
-    expected = {"masking": "words", "trained": "all", "bf16": True, "seed": 7}
-    expected |= {"mask_share": 0.3, "lora_rank": 3, "warmup_steps": 10_000}
-    expected |= {"weight_decay": 0.02, "max_tokens": 64}
-    assert recorded == [
-        PretrainingSettings(**expected, learning_rate=0.5, steps=3, batch_size=2)  # type: ignore[arg-type]
-    ]

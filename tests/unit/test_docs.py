@@ -6,7 +6,6 @@ output.
 Blocks marked ``no-run`` need a hub, a GPU or a server; their commands are only parsed.
 """
 
-import json
 import os
 import re
 import shlex
@@ -22,6 +21,7 @@ import yaml
 from cyclopts import CycloptsError
 
 from lexicept.cli import COMMANDS, GROUPS, main, make_app
+from support.collections import write_beir
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -108,24 +108,15 @@ def folder(tmp_path, monkeypatch):
 
 def write_collection(folder: Path) -> None:
     """Write a BEIR folder of 31 documents and 6 queries in each of three splits."""
-    (folder / "qrels").mkdir(parents=True)
     texts = [f"The {a}s {verb} {anchor}." for a, verb in ANIMALS.items() for anchor in PLACES]
-    documents = [
-        {"_id": f"d{n}", "title": f"Number {n}", "text": text} for n, text in enumerate(texts)
-    ]
     # The pages evaluate the index of my_documents with these judgements.
-    documents.append({"_id": "animals/cats.md", "title": "Cats", "text": "Cats sleep all day."})
-    queries = [
-        {"_id": f"q{n}", "text": text.lower().rstrip(".")} for n, text in enumerate(texts[:18])
-    ]
-    for name, rows in (("corpus", documents), ("queries", queries)):
-        lines = "".join(json.dumps(line) + "\n" for line in rows)
-        (folder / f"{name}.jsonl").write_text(lines)
-    for i, split in enumerate(("train", "dev", "test")):
-        rows = [f"q{n}\td{n}\t1\n" for n in range(i, 18, 3)]
-        (folder / "qrels" / f"{split}.tsv").write_text(
-            "query-id\tcorpus-id\tscore\n" + "".join([*rows, f"q{i}\tanimals/cats.md\t0\n"])
-        )
+    documents = {f"d{n}": text for n, text in enumerate(texts)} | {"animals/cats.md": "Cats sleep."}
+    queries = {f"q{n}": text.lower().rstrip(".") for n, text in enumerate(texts[:18])}
+    qrels = {
+        split: "".join(f"q{n} 0 d{n} 1\n" for n in range(i, 18, 3)) + f"q{i} 0 animals/cats.md 0\n"
+        for i, split in enumerate(("train", "dev", "test"))
+    }
+    write_beir(folder, documents, queries, qrels)
 
 
 @pytest.mark.timeout(1200)  # Pages train models, and the machine may have other work.

@@ -163,10 +163,6 @@ def test_what_runs_and_judgements_may_lack():
         evaluate([], RUN)
 
 
-def test_two_names_of_one_measure_both_get_its_value():
-    assert evaluate(QRELS, RUN, ["RR@10", "MRR@10"]) == {"RR@10": 0.5, "MRR@10": 0.5}
-
-
 @pytest.mark.parametrize(
     "name", ["nDGC@10", "", "nDCG@", "P", "P@0", "P@-1", "nDCG(dcg='x')@10", "RBP", "P@5 P@6"]
 )
@@ -224,12 +220,7 @@ def test_a_run_without_identical_ids_is_as_deep_for_every_query(tmp_path, monkey
 # Significance
 
 
-def test_the_t_test_by_hand():
-    # Differences .1, .2, .3: mean .2, standard error .1 / sqrt(3).
-    test = paired_t_test({"1": 0.1, "2": 0.2, "3": 0.3}, dict.fromkeys("123", 0.0))
-    assert test.difference == pytest.approx(0.2)
-    assert test.t == pytest.approx(2 * 3**0.5)
-    assert test.p == pytest.approx(0.0741799, abs=1e-7)
+def test_equal_values_do_not_differ():
     assert paired_t_test({"1": 0.3, "2": 0.7}, {"2": 0.7, "1": 0.3}) == (0.0, 0.0, 1.0)
 
 

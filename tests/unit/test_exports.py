@@ -1,4 +1,4 @@
-"""Exports read back by other readers than lexicept: json, protobuf, a Qdrant client."""
+"""Exports read back by other readers than lexicept: json, protobuf."""
 
 import json
 import re
@@ -259,29 +259,6 @@ def test_ids_that_elasticsearch_refuses(tmp_path):
     with pytest.raises(InputError, match="elasticsearch takes ids of up to 512 bytes, not 'xxx"):
         export_index(index, Elasticsearch(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_qdrant_finds_the_same(index):
-    client = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
-    out = export(index, Qdrant())
-    server, models = client.QdrantClient(":memory:"), client.models
-    settings = json.loads((out / "collection.json").read_text())
-    sparse = {k: models.SparseVectorParams(**v) for k, v in settings["sparse_vectors"].items()}
-    server.create_collection("c", vectors_config={}, sparse_vectors_config=sparse)
-    for path in sorted((out / "points").iterdir()):
-        points = json.loads(path.read_text())["points"]
-        server.upsert("c", [models.PointStruct(**point) for point in points])
-    assert server.count("c").count == len(TEXTS)
-    for line in (out / "queries.jsonl").read_text().splitlines():
-        body = json.loads(line)["body"]
-        vector = models.SparseVector(**body["query"])
-        found = server.query_points("c", query=vector, using=body["using"], limit=5).points
-        text = dict(QUERIES)[json.loads(line)["id"]]
-        scores = [hit.score for hit in index.search([text], 5)[0]]
-        assert [point.score for point in found] == pytest.approx(scores, rel=1e-5)
-        everything = {hit.id: hit.score for hit in index.search([text], 100)[0]}
-        for point in found:
-            assert everything[point.payload["id"]] == pytest.approx(point.score, rel=1e-5)
 
 
 @pytest.mark.parametrize("form", [OpenSearch(), Elasticsearch(), Qdrant()], ids=lambda f: f.name)

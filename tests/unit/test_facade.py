@@ -6,7 +6,7 @@ import pytest
 
 import lexicept
 from lexicept.corpora import Document
-from lexicept.errors import InputError, LexiceptWarning
+from lexicept.errors import LexiceptWarning
 from lexicept.storage.manifest import generations
 from support.handles import open_files
 
@@ -154,16 +154,6 @@ def test_reweight_in_place_and_as_a_copy(index, tmp_path):
     assert index.search("cats sleep dogs") == copy.search("cats sleep dogs") != before
     assert index.info()["rra"] == {"alpha": 1.5, "iterations": 1, "transform": "1+x"}
     assert index.reweight().info()["rra"]["alpha"] == 1.0
-
-
-def test_a_closed_index_says_so(index):
-    assert repr(index) == f"Index({str(index.path)!r}: 3 documents, 9 words)"
-    with index as opened:
-        assert opened.verify().problems == []
-    assert repr(index) == "Index(closed)"
-    with pytest.raises(InputError, match="the index is closed"):
-        index.search("cats")
-    index.close()
 
 
 def test_an_explanation_is_readable(index):

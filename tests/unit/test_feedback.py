@@ -194,8 +194,24 @@ def test_feedback_on_the_command_line(index, run):
     assert "did you mean: feline" in output.err
     like = run("search", path, "--like", "1", *words)
     assert "documents like 1" in like.out
-    assert_error(run("search", path, "x", "--queries", "y"), "--queries can't be combined")
-    assert_error(
-        run("search", path, "x", "--relevant", "1", "--feedback", "1"), "can't be combined"
-    )
-    assert_error(run("search", path, "--queries", "none.txt"), "none.txt: no file with queries")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x", "--queries", "y"], "--queries can't be combined"),
+        (["x", "--relevant", "1", "--feedback", "1"], "can't be combined"),
+        (["--queries", "y", "--explain"], "--explain can't be combined with --queries"),
+        (["--queries", "none.txt"], "none.txt: no file with queries"),
+        ([], "a query, --like or --queries is needed"),
+        (["x", "--boost", "words=1,words=2"], "--boost 'words=2': not one NAME=NUMBER for a name"),
+        (["x", "--boost", "words"], "--boost 'words': not one NAME=NUMBER for a name"),
+        (["x", "--steer", "word:milk=x"], "--steer 'word:milk=x': not one NAME=NUMBER for a name"),
+        (
+            ["x", "--steer", "word:milk=1", "--steer", "words:milk=2"],
+            "--steer 'words:milk': this dimension is there twice",
+        ),
+    ],
+)
+def test_arguments_that_are_refused(index, run, arguments, message):
+    assert_error(run("search", index.path, *arguments), message)

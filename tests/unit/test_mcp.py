@@ -254,157 +254,27 @@ async def use_pets(client: Any) -> None:
 COMMAND = "from lexicept.cli import main; main()"
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_over_standard_input_and_output(pets, mode):
+def test_over_standard_input_and_output(pets):
     arguments = ["-c", COMMAND, "mcp", str(pets.path)]
     # The client passes few variables on by itself, and no PYTHONPATH.
     parameters = mcp.StdioServerParameters(
         command=sys.executable, args=arguments, env=dict(os.environ)
     )
-    call(parameters, use_pets, mode)
-
-
-ABOUT = {
-    "protocolVersion": "2025-06-18",
-    "capabilities": {},
-    "clientInfo": {"name": "a", "version": "1"},
-}
-
-
-def request(n: Any, method: str, **params: Any) -> str:
-    return json.dumps({"jsonrpc": "2.0", "id": n, "method": method, "params": params})
-
-
-def tool(n: Any, name: str, **arguments: Any) -> str:
-    return request(n, "tools/call", name=name, arguments=arguments)
-
-
-def conversation(
-    index: lexicept.Index, *lines: str | bytes, end: bytes = b"\n"
-) -> list[dict[str, Any]]:
-    """The answers to lines on standard input, closed after the last line."""
-    sent = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + end
-    arguments = [sys.executable, "-c", COMMAND, "mcp", index.path]
-    done = subprocess.run(arguments, input=sent, capture_output=True, timeout=120)
-    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
-    assert str(index.path.parent).encode() not in done.stdout
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def told(index: lexicept.Index, *lines: str | bytes, end: bytes = b"\n") -> list[Any]:
-    """Of each answer after the initialisation, its id with the error's code or the tool's text."""
-    answers = conversation(index, request("hello", "initialize", **ABOUT), *lines, end=end)
-    summaries = []
-    for answer in answers:
-        if answer["id"] == "hello":
-            continue
-        result = answer.get("result") or {}
-        text = result["content"][0]["text"] if "content" in result else result
-        summaries.append((answer["id"], answer["error"]["code"] if "error" in answer else text))
-    return sorted(summaries, key=str)
-
-
-DEEP = "[" * 100_000 + "]" * 100_000
-
-
-UNREADABLE: list[str] = [
-    *("not JSON", '{"jsonrpc":"2.0","id":1,"method":"pi', "\0", "{" + "a" * 2_000_000),
-    request(1, "ping").replace("{}", DEEP),
-]
-INVALID: list[str] = [
-    *("[]", f"[{request(1, 'ping')}]", "5", "null", '"text"', "{}", '{"jsonrpc":"2.0","id":1}'),
-    *(request(value, "ping") for value in (None, 1.5, True, [1], {})),
-    '{"jsonrpc":"2.0","method":"notifications/a","params":3}',
-]
-
-
-@pytest.mark.parametrize(("lines", "code"), [(UNREADABLE, -32700), (INVALID, -32600)])
-def test_lines_that_are_no_requests_are_answered(pets, lines, code):
-    answers = told(pets, *lines, request("z", "ping"))
-    assert answers == sorted([*((None, code) for _ in lines), ("z", {})], key=str)
-
-
-def test_every_request_is_answered(pets):
-    search = '{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}'
-    lines: list[tuple[str | bytes, Any]] = [
-        ('{"jsonrpc":"2.0","id":0,"method":5}', -32601),
-        ('{"jsonrpc":"2.0","id":1,"method":null}', -32601),
-        (request(2, "no/such"), -32601),
-        (request(3, "resources/read", uri="file:///etc/passwd"), -32602),
-        (request(4, "tools/call"), -32602),
-        (request(5, "tools/call", name=5), -32602),
-        (request(6, "tools/call", name="search", arguments=[1]), -32602),
-        (request(7, "tools/call", name="search", arguments="x"), -32602),
-        (search % (8, "[1]"), -32602),
-        (search % (9, '"query"'), -32602),
-        (tool(10, "no_such"), "Unknown tool: no_such"),
-        (b"\xef\xbb\xbf" + request(11, "ping").encode(), {}),
-        (request(12, "ping") + "\r", {}),
-        (request(13, "ping", a=["\u2028"]), {}),
-        (tool(14, "search", query=0).replace("0}", DEEP[99_700:100_300] + "}"), -32602),
-    ]
-    answers = dict(told(pets, *(line for line, _ in lines)))
-    assert answers == dict(enumerate(expected for _, expected in lines))
-
-
-def test_lines_that_ask_nothing_have_no_answer(pets):
-    lines = [
-        *("", "  ", '{"jsonrpc":"2.0","method":"no/such"}', '{"jsonrpc":"2.0","id":1,"result":{}}'),
-        '{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}',
-        '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}',
-        '{"jsonrpc":"2.0","method":"notifications/cancelled"}',
-    ]
-    assert told(pets, *lines, request(2, "ping")) == [(2, {})]
-
-
-def test_a_request_with_a_lone_surrogate_is_read(pets):
-    line = tool(1, "search", query="sleep\ud800")
-    ((id_, text),) = told(pets, line)
-    assert (id_, text[:9]) == (1, "1. [cats]")
-
-
-def test_requests_before_the_initialisation_are_answered(pets):
-    lines = [tool(1, "search", query="cats"), request(2, "tools/list"), request(3, "ping")]
-    answers = conversation(
-        pets, *lines, request(4, "initialize"), request(5, "initialize", **ABOUT)
-    )
-    by_id = {answer["id"]: answer for answer in answers}
-    assert [by_id[id_]["error"]["code"] for id_ in (1, 2, 4)] == [-32602] * 3
-    assert by_id[3]["result"] == {}
-    assert by_id[5]["result"]["serverInfo"]["name"] == "lexicept"
-
-
-@pytest.mark.parametrize("end", [b"", b"\n"])
-def test_requests_are_answered_although_the_input_has_ended(pets, end):
-    lines = [tool(i, "search", query="cats") for i in range(50)]
-    answers = dict(told(pets, *lines, end=end))
-    assert sorted(answers) == list(range(50))
-    assert all(text.startswith("1. [cats]") for text in answers.values())
-
-
-def test_a_half_line_at_the_end_is_answered(pets):
-    assert told(pets, '{"jsonrpc":"2.0","id":1,"met', end=b"") == [(None, -32700)]
-    assert conversation(pets, end=b"") == []
-
-
-@pytest.mark.parametrize("given", [7, "7"])
-def test_a_cancelled_request_does_not_keep_the_server(pets, given):
-    """The protocol forbids an answer; one on its way may still come."""
-    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
-    cancelled["params"] = {"requestId": given}
-    lines = [tool(7, "search", query="cats"), json.dumps(cancelled), request(8, "ping")]
-    assert (8, {}) in told(pets, *lines)
+    call(parameters, use_pets, mode="legacy")
 
 
 def test_a_client_that_leaves_ends_the_server(pets):
     reading, writing = os.pipe()
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    about |= {"clientInfo": {"name": "a", "version": "1"}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
     arguments = [sys.executable, "-c", COMMAND, "mcp", pets.path]
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.PIPE
     ) as server:
         os.close(writing)
         os.close(reading)
-        _, errors = server.communicate(request(1, "initialize", **ABOUT).encode(), timeout=120)
+        _, errors = server.communicate(json.dumps(request).encode(), timeout=120)
     assert (server.returncode, errors) == (0, b"")
 
 
@@ -421,62 +291,59 @@ def numbered(tmp_path):
     return lexicept.build(records, tmp_path / "the index" / "numbered", vocabulary="words")
 
 
-def test_a_blank_optional_argument_is_left_out(numbered):
-    lines = [tool(1, "search", query="otters"), tool(2, "steer", query="otters")]
-    for i, blank in enumerate(("", "  ", None), 1):
-        optional = {"top_k": blank, "filter": blank}
-        lines += [
-            tool(10 * i, "search", query="otters", vocabulary=blank, **optional),
-            tool(10 * i + 1, "steer", query="otters", factors=blank, add=blank, **optional),
-            tool(10 * i + 2, "get_document", document_id="7", start=blank),
-            tool(10 * i + 3, "similar_documents", document_id="7", top_k=blank),
-        ]
-    texts = dict(told(numbered, *lines))
-    assert texts[1].startswith("1. [7]")
-    for i in (10, 20, 30):
-        assert [texts[i], texts[i + 1]] == [texts[1], texts[2]]
-        assert texts[i + 2] == "[7]\nyear: 2020\nOtters swim."
-        assert texts[i + 3] == "no document"
+def answers(index: lexicept.Index, *calls: tuple[str, dict[str, Any]]) -> list[str]:
+    """The texts that calls of tools return, none of which names the index's folder."""
+    texts = []
+
+    async def use(client: Any) -> None:
+        for name, arguments in calls:
+            (item,) = (await client.call_tool(name, arguments)).content
+            texts.append(item.text)
+
+    call(mcp_server(index), use)
+    assert not any(str(index.path.parent) in text for text in texts)
+    return texts
 
 
-def test_a_blank_query_is_a_query(numbered):
-    texts = dict(told(numbered, tool(1, "search", query=""), tool(2, "search", query=None)))
-    assert texts[1] == "no document"
-    assert "should be a valid string" in texts[2]
+@pytest.mark.parametrize("blank", ["", "  ", None])
+@pytest.mark.parametrize(
+    ("name", "arguments", "optional"),
+    [
+        ("search", {"query": "otters"}, ["vocabulary", "top_k", "filter"]),
+        ("steer", {"query": "otters"}, ["factors", "add", "top_k", "filter"]),
+        ("get_document", {"document_id": "7"}, ["start"]),
+    ],
+)
+def test_a_blank_optional_argument_is_left_out(numbered, name, arguments, optional, blank):
+    blanks = dict.fromkeys(optional, blank)
+    left_out, given = answers(numbered, (name, arguments), (name, arguments | blanks))
+    assert left_out == given
+    assert "Otters swim." in given
 
 
-def test_a_number_is_an_id_by_its_digits(numbered):
-    expected: list[tuple[Any, str]] = [
-        *((7, "Otters swim."), (7.0, "Otters swim."), ("7", "Otters swim.")),
-        *((2.5, "Badgers dig."), ("a/b", "Owls hoot."), (8, "no document '8'")),
-        *((-7, "no document '-7'"), (10**30, f"no document '{10**30}'")),
-        *((True, "should be a valid string"), (["7"], "should be a valid string")),
-    ]
-    lines = [tool(n, "get_document", document_id=given) for n, (given, _) in enumerate(expected)]
-    texts = dict(told(numbered, *lines))
-    assert [text in texts[i] for i, (_, text) in enumerate(expected)] == [True] * 10
-
-
-def test_numbers_are_texts_where_a_text_is_asked_for(numbered):
-    lines = [tool(1, "search", query=2020), tool(2, "search", query="otters", top_k="1")]
-    lines += [tool(3, "explain", query="otters", document_id=7)]
-    texts = dict(told(numbered, *lines))
-    assert "no document contains: 2020" in texts[1]
-    assert texts[2].startswith("1. [7]")
-    assert texts[3].startswith('[7] for "otters": score')
-
-
-def test_errors_name_no_folder_of_the_server(numbered, tmp_path):
-    """``conversation`` looks for the index's folder in all output of the server."""
-    ids = ["8", "/etc/passwd", "../x", "C:\\x\\y"]
-    lines = [tool(i, "get_document", document_id=id_) for i, id_ in enumerate(ids)]
-    lines += [tool(4, "steer", query="x", factors={"concept:1": 0})]
-    texts = dict(told(numbered, *lines))
-    assert texts[0] == "Error executing tool get_document: no document '8' in numbered"
-    assert "numbered has no vocabulary 'concepts'" in texts[4]
-    # What the client wrote stays as it is.
-    assert "no document '/etc/passwd'" in texts[1]
-    assert "no document '../x'" in texts[2]
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        # A number is an id by its digits, and a text where a text is asked for.
+        ("get_document", {"document_id": 7}, "[7]\nyear: 2020\nOtters swim."),
+        ("get_document", {"document_id": 7.0}, "Otters swim."),
+        ("get_document", {"document_id": 2.5}, "Badgers dig."),
+        ("get_document", {"document_id": 10**30}, f"no document '{10**30}'"),
+        ("get_document", {"document_id": True}, "should be a valid string"),
+        ("get_document", {"document_id": ["7"]}, "should be a valid string"),
+        ("search", {"query": 2020}, "no document contains: 2020"),
+        ("search", {"query": "otters", "top_k": "1"}, "1. [7]"),
+        ("search", {"query": ""}, "no document"),
+        ("search", {"query": None}, "should be a valid string"),
+        # Errors name no folder of the server; what the client wrote stays as it is.
+        ("get_document", {"document_id": "8"}, "no document '8' in numbered"),
+        ("get_document", {"document_id": "/etc/passwd"}, "no document '/etc/passwd'"),
+        ("steer", {"query": "x", "factors": {"concept:1": 0}}, "numbered has no vocabulary"),
+    ],
+)
+def test_arguments_as_models_write_them(numbered, name, arguments, expected):
+    (told,) = answers(numbered, (name, arguments))
+    assert expected in told
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,6 @@ evaluate(pets, beir, systems={"r": {"q1": {"d1": None}}}) -> score None of 'd1' 
 evaluate(pets, beir, systems={"r": {}}) -> run 'r' has results for no query that
 evaluate(pets, beir, out="") -> out must be a path, not ''
 evaluate(pets, beir, out=beir/"qrels"/"test.tsv") -> test.tsv can't be created: File exists
-evaluate(pets, beir, curves=True) -> curves requires out
-evaluate(pets.path, beir, restart=True) -> restart requires curves
 evaluate("no/such", beir) -> no/such: there is no index here
 evaluate(closed, beir) -> the index is closed
 lexicept.serve("no/such") -> no/such: there is no index here

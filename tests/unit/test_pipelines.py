@@ -4,7 +4,6 @@ import pytest
 
 import lexicept
 from lexicept.errors import InputError, require
-from lexicept.evaluation.runs import read_run
 from support import sae_files
 
 
@@ -18,10 +17,7 @@ def test_evaluate(index, beir, tmp_path, run):
     assert again == scores
     output = run("evaluate", index, beir, "--split", "train", "--measure", "P@1", "--json").json
     assert output == {**scores.to_json(), "ignore_identical_ids": False}
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"evaluation.json", "queries.csv", "runs"}
     written = tmp_path / "out" / "runs" / "words.run.gz"
-    assert read_run(written).keys() == {q for q, of in scores.run.items() if of}
     tested = lexicept.evaluate(index, beir, "train", systems=["words", written])
     assert {comparison.difference for comparison in tested.comparisons} == {0}
     assert "systems=" not in repr(scores)
@@ -56,9 +52,6 @@ def test_sweep(index, beir, tmp_path):
     measured = lexicept.evaluate(index, beir, "train").values
     assert result.points[1].qd_flops == measured["qd_flops"]
     assert result.points[1].ndcg == measured["nDCG@10"]
-    assert all(point in result.points for point in result.front)
-    assert result.folder == tmp_path / "out"
-    assert {path.name for path in result.folder.iterdir()} >= {"points.jsonl", "pareto.png"}
     with pytest.raises(InputError, match="no split 'nonesuch'"):
         lexicept.sweep(index, beir, tmp_path / "none", split="nonesuch")
     assert not (tmp_path / "none").exists()

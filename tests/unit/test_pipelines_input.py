@@ -13,11 +13,6 @@ from lexicept.storage.files import replace_file
 TEXTS = ["Cats sleep all day.", "Dogs bark at night.", "A kitten naps in the sun."]
 
 
-@pytest.fixture
-def pets(tmp_path):
-    return lexicept.build(TEXTS, tmp_path / "pets.index", vocabulary="words")
-
-
 class NA:
     """A missing value with comparisons neither true nor false, as pandas.NA."""
 
@@ -91,18 +86,3 @@ def test_documents_that_cannot_be_read_are_skipped_unless_strict(tmp_path):
         index.add(items[3:4])
     with pytest.warns(LexiceptWarning, match="3 documents skipped"):
         assert index.add([*items[1:4], "an owl"]) == (1, 0)
-
-
-def test_queries_may_be_any_iterable(pets):
-    queries = ["kitten", "dogs", "", "cats sleep"] * 5
-    together = [
-        [(hit.id, hit.score) for hit in hits] for hits in pets.search_many(queries, threads=1)
-    ]
-    lazily = pets.search_many((query for query in queries), threads=2)
-    assert [[(hit.id, hit.score) for hit in hits] for hits in lazily] == together
-    assert [[document for document, _ in hits] for hits in together[:4]] == [
-        ["3"],
-        ["2"],
-        [],
-        ["1"],
-    ]

@@ -233,18 +233,3 @@ def test_the_command(folder, path, run):
         **{"added": 0, "replaced": 0, "deleted": 1, "unchanged": 14},
         **{"skipped": [["pic.png", ".png"]], "errors": [], "num_errors": 0},
     }
-
-
-def test_restart_is_the_builds(folder, path, monkeypatch):
-    taken = []
-    build = lexicept.build
-
-    def record(*arguments, restart, **options):
-        taken.append(restart)
-        return build(*arguments, restart=restart, **options)
-
-    monkeypatch.setattr("lexicept.pipelines.sync.build", record)
-    for restart in (False, True):
-        restarted = path.with_name(f"{restart}")
-        lexicept.sync(folder, restarted, vocabulary="words", restart=restart)
-    assert taken == [False, True]

@@ -20,7 +20,7 @@ from lexicept.evaluation.runs import read_run
 from lexicept.evaluation.significance import compare, intervals
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.pipelines.systems import needs_model, resolve_systems
+from lexicept.pipelines.systems import resolve_systems
 from lexicept.weighting import BM25, Splade
 from support.collections import write_beir
 from support.indexes import build, build_of
@@ -183,8 +183,6 @@ def test_any_text_is_a_bm25_or_refused(text):
 def test_names_of_systems():
     result = resolve_systems(["bm25", "bm25:b=0.4", "bm25: k1=0.9, b=4e-1"], None)  # type: ignore[arg-type]
     assert list(result.values()) == [BM25(), BM25(b=0.4), BM25(0.9, 0.4)]
-    assert not needs_model(["words", "bm25", "my.rra"])
-    assert all(map(needs_model, ([], ["words", "all"], ["concepts"])))
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -225,28 +223,11 @@ def test_what_is_written(both, beir, tmp_path):
     assert data.splitlines()[0] == b"q1 Q0 d2 1 1 a_b"
     report = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert report == json.loads(json.dumps(scores.to_json()))
-    assert "curves" not in report
 
 
-def test_a_second_evaluation_leaves_nothing_of_the_first(both, beir, tmp_path):
-    pytest.importorskip("matplotlib")
-    out, run = tmp_path / "out", {"q1": {"d2": 1.0}}
-    lexicept.evaluate(both, beir, systems={"old": run, "words": "words"}, out=out, curves=True)
-    (out / "runs" / "mine.run.gz").write_bytes(b"")
-    (out / "curves" / "notes.txt").write_text("mine")
-    lexicept.evaluate(both, beir, systems={"new": run, "words": "words"}, out=out)
-    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    runs = {f"runs/{name}.run.gz" for name in ("mine", "new", "words")}
-    assert names == {*runs, "evaluation.json", "queries.csv", "curves/notes.txt"}
-
-
-def test_a_report_of_somebody_else_s_is_no_list_of_files(both, beir, tmp_path):
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "words.run.gz").write_bytes(b"")
-    for config in ("[]", "{", '{"systems": 3}', '{"systems": ["words"], "curves": ["x"]}'):
-        (tmp_path / "evaluation.json").write_text(config)
-        lexicept.evaluate(both, beir, systems={"run": {"q1": {"d2": 1.0}}}, out=tmp_path)
-        assert (tmp_path / "runs" / "words.run.gz").exists()
+def test_a_folder_of_another_evaluation_is_refused(both, beir, tmp_path):
+    with pytest.raises(InputError, match="exists already"):
+        lexicept.evaluate(both, beir, systems=["words"], out=tmp_path)
 
 
 def test_queries_have_conditions_of_their_own(tmp_path):
@@ -259,49 +240,7 @@ def test_queries_have_conditions_of_their_own(tmp_path):
         scores = lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True)
         assert lexicept.evaluate(index, folder, systems=["words", "bm25"], syntax=True) == scores
         plain = lexicept.evaluate(index, folder)
-        with pytest.raises(InputError, match="syntax and curves can't be combined"):
-            lexicept.evaluate(index, folder, syntax=True, curves=True, out=tmp_path / "out")
     for results in scores.systems.values():
         documents = {name: set(results.run.get(name, {})) for name in queries}
         assert documents == {"q1": {"d2"}, "q2": {"d1"}, "q3": {"d2", "d3"}, "q4": set(texts)}
     assert set(plain.run["q1"]) == set(texts)
-
-
-def test_runs_alone_have_no_curves(both, beir, tmp_path):
-    pytest.importorskip("matplotlib")
-    with pytest.raises(InputError, match="curves requires an index among systems"):
-        lexicept.evaluate(
-            both, beir, systems={"run": {"q1": {"d2": 1.0}}}, out=tmp_path / "out", curves=True
-        )
-    assert not (tmp_path / "out").exists()
-
-
-def test_curves(both, beir, tmp_path):
-    pytest.importorskip("matplotlib")
-    lexicept.open(both).reweight(1.25, out=tmp_path / "my.rra")
-    systems = {"words": "words", "rra": tmp_path / "my.rra", "run": {"q1": {"d1": 1.0}}}
-    out, stages = tmp_path / "out", []
-    scores = lexicept.evaluate(
-        both,
-        beir,
-        systems=systems,
-        out=out,
-        curves=True,
-        progress=lambda stage, *_: stages.append(stage),
-    )
-    assert set(scores.curves) == {"words", "rra"}
-    assert {point.setting.alpha for point in scores.curves["rra"]} == {1.25}
-    for name, points in scores.curves.items():
-        # The whole index is a point of its curve, or another one beats it.
-        values = scores.systems[name].values
-        better = [
-            p for p in points if p.ndcg >= values["nDCG@10"] and p.qd_flops <= values["qd_flops"]
-        ]
-        assert better
-    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert set(stages) == {"evaluate", "sweep"}
-    # Another index needs a restart, as a sweep does.
-    lexicept.open(both).delete(["d2"])
-    with pytest.raises(InputError, match="restart"):
-        lexicept.evaluate(both, beir, systems=["words"], out=out, curves=True)
-    lexicept.evaluate(both, beir, systems=["words"], out=out, curves=True, restart=True)

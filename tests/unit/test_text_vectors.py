@@ -39,8 +39,6 @@ from lexicept.integrations.agents import AgentTools
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.pipelines.systems import resolve_systems
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.reports.facts import evaluation
-from lexicept.reports.measured import MeasuredIndex, ReportQueries
 from lexicept.server.app import create_app
 from lexicept.server.reader import Reader, SearchRequest, search_together
 from lexicept.storage.texts import TextStore
@@ -496,7 +494,7 @@ def test_agents_and_commands_show_the_similarity(index, run):
     assert "% similar as a whole" in run("search", index.path, "bade kilo", "--explain").out
 
 
-def test_reports_and_evaluations_tell_the_similarity_apart(index):
+def test_evaluations_tell_the_similarity_apart(index):
     queries = [Query(f"q{n}", query) for n, query in enumerate(QUERIES[:2])]
     qrels = [Qrel("q0", "d0", 1), Qrel("q1", "d4", 1)]
     judged = JudgedQueries(queries, qrels)
@@ -509,14 +507,6 @@ def test_reports_and_evaluations_tell_the_similarity_apart(index):
         "all": True,
         "sparse": False,
     }
-    measured = MeasuredIndex(index, ReportQueries.from_judged(queries, qrels))
-    shares = {cells[0]: cells[1] for cells in evaluation(measured)["parts"]}
-    assert list(shares) == ["words", "concepts", "similar as a whole"]
-    assert sum(shares.values()) == pytest.approx(1)
-    explained = [h.explanation for h in index.search(QUERIES[:1], 10, explain=True)[0]]
-    explained += [h.explanation for h in index.search(QUERIES[1:2], 10, explain=True)[0]]
-    mean = np.mean([explanation.similarity / explanation.score for explanation in explained])
-    assert shares["similar as a whole"] == pytest.approx(mean, abs=1e-5)
 
 
 def test_an_idea_is_a_word_of_the_query_that_fires_a_concept(index):

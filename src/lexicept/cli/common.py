@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,22 +21,19 @@ UNLIMITED = 10**9
 """Characters of a line where none is wrapped."""
 
 
-def read_boosts(given: str | None) -> dict[str, float] | None:
-    """Return the factor of each vocabulary in a text such as ``words=1,concepts=.5``. Raises
-    InputError for another text, or a vocabulary twice."""
-    if given is None:
-        return None
-    boosts: dict[str, float] = {}
-    for part in given.split(","):
-        name, sign, factor = (one.strip() for one in part.partition("="))
+def read_factors(option: str, texts: Sequence[str]) -> dict[str, float]:
+    """Return the numbers of texts such as ``words=.5``, by name. Raises InputError for another
+    text, or a name twice."""
+    factors: dict[str, float] = {}
+    for text in texts:
+        name, _, factor = (part.strip() for part in text.rpartition("="))
         try:
-            if not sign or name in boosts:
+            if not name or name in factors:
                 raise ValueError
-            boosts[name] = float(factor)
+            factors[name] = float(factor)
         except ValueError:
-            problem = "factors such as words=1,concepts=.5 are needed"
-            raise InputError(f"--boost {given!r:.80}: {problem}") from None
-    return boosts
+            raise InputError(f"{option} {text!r:.80}: not one NAME=NUMBER for a name") from None
+    return factors
 
 
 @contextmanager
@@ -48,30 +45,14 @@ def working(activity: str) -> Iterator[None]:
         yield
 
 
-def open_to_search(
-    path: Path,
-    choice: SearchVocabulary | None = None,
-    *,
-    loads_model: bool = True,
-) -> tuple[Index, str | None]:
-    """Open an index, and load the model that a search needs; a spinner names the step.
-
-    Args:
-        loads_model: False leaves the model to the first search that needs it.
-
-    Returns:
-        The index, and the vocabulary to search alone, or None for all of them.
-    """
+def open_to_search(path: Path, choice: SearchVocabulary | None = None) -> tuple[Index, str | None]:
+    """Return an opened index, and the vocabulary to search alone, or None for all of them."""
     from lexicept.pipelines.index import open as open_index
     from lexicept.pipelines.opened import single_vocabulary
 
     with working("opening index"):
         index = open_index(path)
-        name = single_vocabulary(index.reader, choice)
-    if loads_model and name != "words" and "concepts" in index.vocabularies:
-        with working("loading model"):
-            index.reader.vectorizers.for_queries("concepts")
-    return index, name
+        return index, single_vocabulary(index.reader, choice)
 
 
 def ignored_ids(ignored: bool) -> str:

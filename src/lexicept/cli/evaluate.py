@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from lexicept.cli.common import (
     print_json,
     print_report,
     show,
-    working,
 )
 from lexicept.cli.declarations import takes
 
@@ -33,13 +31,8 @@ def evaluate(index: Path, dataset: str, as_json: bool = False, **options: Any) -
     the number of systems.
     """
     from lexicept.pipelines.evaluate import evaluate
-    from lexicept.pipelines.systems import needs_model
 
-    curves = options.get("curves", False)
-    loads_model = needs_model(options.get("systems", ()))
-    opened, _ = open_to_search(index, loads_model=loads_model)
-    with opened, nullcontext() if curves else working("searching"):
-        report = evaluate(opened, dataset, **options, progress=curves)
+    report = evaluate(index, dataset, **options, progress=True)
     ignored = options.get("ignore_identical_ids", False)
     if as_json:
         print_json(report.to_json() | {"ignore_identical_ids": ignored})
@@ -132,12 +125,10 @@ def sweep(
     Args:
         vocabulary: vocabulary to search. By default all that the index has.
     """
-    from lexicept.pipelines.index import open as open_index
-    from lexicept.pipelines.opened import single_vocabulary
     from lexicept.pipelines.sweep import sweep
 
-    with open_index(index) as opened:
-        name = single_vocabulary(opened.reader, vocabulary)
+    opened, name = open_to_search(index, vocabulary)
+    with opened:
         result = sweep(opened, **options, vocabulary=name, progress=True)
     ignored = options.get("ignore_identical_ids", False)
     if as_json:

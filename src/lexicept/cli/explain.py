@@ -9,7 +9,7 @@ from lexicept.cli.common import (
     SearchVocabulary,
     open_to_search,
     print_json,
-    read_boosts,
+    read_factors,
     show,
     working,
 )
@@ -67,7 +67,7 @@ def explain(
             raise InputError(f"--{option} requires --model")
         path, query, document_id = texts
         opened, name = open_to_search(Path(path), vocabulary)
-        boosts = read_boosts(boost)
+        boosts = None if boost is None else read_factors("--boost", boost.split(","))
         with working("explaining"), opened:
             explanation = opened.explain(
                 query, document_id, vocabulary=name, boosts=boosts, rescore=rescore

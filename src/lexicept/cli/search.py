@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,11 @@ from lexicept.cli.common import (
     SearchVocabulary,
     open_to_search,
     print_json,
-    read_boosts,
+    read_factors,
     show,
     working,
 )
 from lexicept.cli.declarations import takes
-from lexicept.cli.session import hold_session
 from lexicept.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ def search(
     as_json: bool = False,
     **options: Any,
 ) -> None:
-    """Search an index and show the best documents; without a query, ask for one after another.
+    """Search an index and show the best documents.
 
     Args:
         query: text to search for. Syntax: "exact phrase", -word, field:value.
@@ -65,24 +63,20 @@ def search(
         queries: file with several queries: a line each, or .jsonl or .tsv with ids.
         facet: field whose values to count among all results; may be repeated.
     """
-    session = _asks_for_session(query, like, queries, feedback, relevant, facet, as_json)
-    explain, top_k = options.pop("explain", False), options.pop("top_k", 10)
-    rescore = options.pop("rescore", True)
+    if feedback is not None and relevant:
+        raise InputError("--feedback and --relevant can't be combined")
+    if queries is not None and (query or like or feedback or relevant or facet or steer):
+        others = "a query, --like, --relevant, --feedback, --facet or --steer"
+        raise InputError(f"--queries can't be combined with {others}")
+    if queries is None and query is None and like is None:
+        raise InputError("a query, --like or --queries is needed")
     opened, name = open_to_search(index, vocabulary)
-    counted = {**options, "vocabulary": name}
-    shared = {**counted, "rescore": rescore}
-    boosts, steering = read_boosts(boost), _read_steering(opened, steer)
-    if session:
-        shared |= {"explain": explain, "boosts": boosts, "feedback": feedback}
-        if steering is not None:
-            raise InputError("--steer requires a query")
-        hold_session(opened, top_k, partial(_print_results, counts={}), **shared)
-        return
+    boosts = None if boost is None else read_factors("--boost", boost.split(","))
+    options |= {"vocabulary": name, "boosts": boosts}
     if queries is not None:
-        if steering is not None:
-            raise InputError("--steer can't be combined with --queries")
-        several = _results_of_file(opened, queries, top_k, boosts=boosts, **shared)
-        for query_id, written, hits in several:
+        if options.pop("explain", False):
+            raise InputError("--explain can't be combined with --queries")
+        for query_id, written, hits in _results_of_file(opened, queries, options):
             if as_json:
                 print_json({"id": query_id, **_results_json(written, hits, {})}, indent=None)
             else:
@@ -90,10 +84,12 @@ def search(
         return
     with working("searching"):
         text = query or "" if like is None else opened.like(like, query or "")
-        marked = relevant or feedback
-        shared_by_search = {**shared, "steering": steering, "boosts": boosts, "feedback": marked}
-        hits = opened.search(text, top_k, explain=explain, **shared_by_search)
-        counts = opened.facets(facet, query=hits.query, **counted) if facet else {}
+        steering = _read_steering(opened, steer)
+        hits = opened.search(text, steering=steering, feedback=relevant or feedback, **options)
+        counts = {}
+        if facet:
+            condition = options.get("filter")
+            counts = opened.facets(facet, query=hits.query, filter=condition, vocabulary=name)
     title = query or f"documents like {like}"
     if as_json:
         print_json(_results_json(title, hits, counts))
@@ -107,48 +103,17 @@ def _read_steering(index: Index, given: Sequence[str]) -> dict[tuple[str, int], 
     from lexicept.index.dimensions import dimension_of
 
     factors: dict[tuple[str, int], float] = {}
-    for text in given:
-        key, sign, factor = text.rpartition("=")
+    for key, factor in read_factors("--steer", given).items():
         named = re.match(r"\s*(words?|concepts?):", key)
         dimension = dimension_of(index.reader, key if named else f"concept:{key}")
-        try:
-            if not sign or dimension in factors:
-                raise ValueError
-            factors[dimension] = float(factor)
-        except ValueError:
-            raise InputError(f"--steer {text!r:.80}: not one NAME=FACTOR for a name") from None
+        if dimension in factors:
+            raise InputError(f"--steer {key!r:.80}: this dimension is there twice")
+        factors[dimension] = factor
     return factors or None
 
 
-def _asks_for_session(
-    query: str | None,
-    like: str | None,
-    queries: Path | None,
-    feedback: int | None,
-    relevant: Sequence[str],
-    facet: Sequence[str],
-    as_json: bool,
-) -> bool:
-    """Return True if no query is given, so that queries are typed. Raises InputError for arguments
-    that can't be combined."""
-    if feedback is not None and relevant:
-        raise InputError("--feedback and --relevant can't be combined")
-    if queries is not None:
-        if query or like or feedback or relevant or facet:
-            raise InputError(
-                "--queries can't be combined with a query, --like, --relevant, --feedback "
-                "or --facet"
-            )
-        return False
-    if query is not None or like is not None:
-        return False
-    if relevant or facet or as_json:
-        raise InputError("--relevant, --facet and --json need a query, --like or --queries")
-    return True
-
-
 def _results_of_file(
-    index: Index, path: Path, top_k: int, **options: Any
+    index: Index, path: Path, options: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Hits]]:
     """Yield the id, the text and the results of each query in a file, a batch at a time."""
     from itertools import islice
@@ -157,7 +122,7 @@ def _results_of_file(
 
     queries = read_query_file(path)
     while batch := list(islice(queries, BATCH)):
-        results = index.search_many([query.text for query in batch], top_k, **options)
+        results = index.search_many([query.text for query in batch], **options)
         yield from (
             (query.id, query.text, hits) for query, hits in zip(batch, results, strict=True)
         )

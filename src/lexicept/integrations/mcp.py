@@ -7,32 +7,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import os
 import re
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec
 
-import anyio
 import uvicorn
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.stdio import stdio_server
-from mcp.shared.message import SessionMessage
-from mcp.types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    ToolAnnotations,
-    jsonrpc_message_adapter,
-)
-from pydantic import ValidationError
+from mcp.types import ToolAnnotations
 
 from lexicept.checks import Whole, checked_arguments
 from lexicept.errors import InputError, LexiceptError, ParameterError, check_known
@@ -149,85 +134,9 @@ def serve(
         uvicorn.run(app, host=HOST, port=port, log_level="warning")
     else:
         try:
-            anyio.run(_serve_stdio, server)
+            server.run()
         except* BrokenPipeError:
             pass  # the client has left
-
-
-async def _serve_stdio(server: MCPServer[None]) -> None:
-    """Serve standard input and output until the input ends and its requests are answered; requests
-    that the SDK would drop are answered too."""
-    stdin: Any = _requests()
-    waiting: set[str] = set()  # ids of requests without an answer
-    to_server, requests = anyio.create_memory_object_stream[Any]()
-    to_client, answers = anyio.create_memory_object_stream[Any]()
-
-    async def pass_requests() -> None:
-        async with to_server, messages:
-            async for item in messages:
-                if isinstance(item, Exception):
-                    await written.send(SessionMessage(_refusal(item)))
-                    continue
-                if isinstance(item.message, JSONRPCRequest):
-                    waiting.add(str(item.message.id))
-                elif getattr(item.message, "method", "") == "notifications/cancelled":
-                    # A cancelled request has no answer.
-                    waiting.discard(str((item.message.params or {}).get("requestId")))
-                await to_server.send(item)
-            while waiting:
-                await anyio.sleep(0.01)
-
-    async def pass_answers() -> None:
-        async with written:
-            async for item in answers:
-                await written.send(item)
-                waiting.discard(str(getattr(item.message, "id", None)))
-
-    lowlevel = server._lowlevel_server  # private in mcp 2.0 to 2.3
-    async with stdio_server(stdin=stdin) as (messages, written), anyio.create_task_group() as tasks:
-        tasks.start_soon(pass_requests)
-        tasks.start_soon(pass_answers)
-        await lowlevel.run(requests, to_client, lowlevel.create_initialization_options())
-
-
-def _refusal(error: Exception) -> JSONRPCError:
-    """Return JSON-RPC's answer to a line that is no message."""
-    code, message = PARSE_ERROR, "Parse error"
-    if isinstance(error, ValidationError) and error.errors()[0]["type"] != "json_invalid":
-        code, message = INVALID_REQUEST, "Invalid Request"
-    return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=message))
-
-
-async def _requests() -> AsyncIterator[str]:
-    """Yield the lines of standard input, in a form that the SDK answers."""
-    async for raw in anyio.wrap_file(sys.stdin.buffer):
-        line = raw.decode("utf-8-sig", errors="replace")
-        if line.strip():
-            yield line if _is_read(line) else _readable(line)
-
-
-def _readable(line: str) -> str:
-    """Return a request with "?" for lone surrogates, and without parameters that can't be read. A
-    message of another form is refused."""
-    try:
-        message = json.loads(line)
-        request = {"jsonrpc": "2.0", "id": message["id"], "method": str(message["method"])}
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return line
-    if isinstance(message["id"], bool) or not isinstance(message["id"], str | int):
-        return "{}"  # the SDK would take it for a notification
-    encoded = json.dumps({**request, "params": message.get("params")}, ensure_ascii=False)
-    encoded = encoded.encode(errors="replace").decode()
-    return encoded if _is_read(encoded) else json.dumps({**request, "params": None})
-
-
-def _is_read(line: str) -> bool:
-    """Return True if the SDK reads a message."""
-    try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        return not isinstance(message, JSONRPCNotification) or "id" not in json.loads(line)
-    except ValueError:
-        return False
 
 
 def _told(tool: Callable[P, str], index: Path) -> Callable[P, str]:

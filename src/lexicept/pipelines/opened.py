@@ -5,26 +5,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from lexicept.corpora import Qrel, Query, read_qrels, read_queries
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.index.reader import IndexReader
+from lexicept.pipelines.snapshot import Snapshot
 
 EXAMPLES = 5
 """Most ids of queries in a warning."""
 
 
-@runtime_checkable
-class Opened(Protocol):
-    """An object that reads an index, such as ``lexicept.Index``."""
-
-    @property
-    def reader(self) -> IndexReader:
-        """The snapshot to read."""
-
-
-IndexLike: TypeAlias = Opened | IndexReader | str | os.PathLike[str]
+IndexLike: TypeAlias = Snapshot | IndexReader | str | os.PathLike[str]
 """An opened index, or the path of one."""
 
 

@@ -43,7 +43,7 @@ def report(
         >>> lexicept.report("pets.index", "pets.html")
         PosixPath('pets.html')
     """
-    from lexicept.reports import build_report
+    from lexicept.reports.report import build_report
 
     path = Path(out)
     reader = reader_of(index)

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -81,12 +81,6 @@ def resolve_systems(systems: Systems, index: IndexReader) -> dict[str, ResolvedS
     if twice := [name for name, uses in Counter(names).items() if uses > 1]:
         raise InputError(f"system {twice[0]!r} is there twice")
     return {name: system.system for name, system in zip(names, resolved, strict=True)}
-
-
-def needs_model(systems: Iterable[object]) -> bool:
-    """Return True unless all systems are known to search without a concept model."""
-    names = list(systems)
-    return not names or any(name in ("concepts", "all", "sparse") for name in names)
 
 
 def _resolve(system: System, index: IndexReader) -> _NamedSystem:

@@ -22,6 +22,10 @@ CHECKED_LISTS = 1000
 """Lists with a look-up of queries and documents before training."""
 
 
+TAUGHT = 2**16
+"""Documents scored at once by a teacher that mines."""
+
+
 @dataclass(frozen=True)
 class TeacherScores:
     """Teacher for any query and any document, from embeddings on disk."""
@@ -103,14 +107,26 @@ class TrainingData:
             d = torch.from_numpy(np.asarray(self.teacher.documents[documents], np.float32))
             scores += self.teacher.dense_weight * (q @ d.T)
         if self.teacher.own is not None:
-            listed = [self.document_ids[index] for index in documents]
-            process_sample = self.teacher.own(
-                [self.query_ids[q] for q in queries], [listed] * len(queries)
-            )
-            scores += self.teacher.own_weight * torch.from_numpy(
-                np.asarray(process_sample, np.float32)
-            )
+            ids = [self.document_ids[index] for index in documents]
+            own = self.teacher.own([self.query_ids[q] for q in queries], [ids] * len(queries))
+            scores += self.teacher.own_weight * torch.from_numpy(np.asarray(own, np.float32))
         return scores
+
+    def best(self, queries: range, count: int) -> list[list[int]]:
+        """Return the indices of the ``count`` best documents of each query by the teacher, best
+        first."""
+        scores = torch.empty(len(queries), 0)
+        documents = torch.empty(len(queries), 0, dtype=torch.long)
+        # The best so far compete with each block of documents, so that memory stays bounded.
+        for start in range(0, len(self.document_ids), TAUGHT):
+            block = range(start, min(start + TAUGHT, len(self.document_ids)))
+            taught = self.teach(queries, block)
+            assert taught is not None
+            scores = torch.cat([scores, taught], dim=1)
+            documents = torch.cat([documents, torch.tensor(block).expand(len(queries), -1)], dim=1)
+            scores, best = scores.topk(min(count, scores.shape[1]), dim=1)
+            documents = documents.gather(1, best)
+        return documents.tolist()
 
 
 def _index_of(indices: Mapping[str, int], name: str, role: str) -> int:
