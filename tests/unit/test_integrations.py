@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.pipelines.index import Index
