@@ -95,9 +95,3 @@ def test_files_of_every_format_are_read_with_replacements_and_named(tmp_path):
         + ", ".join(f"{tmp_path}/a.{end}" for end in ("csv", "html", "json", "jsonl", "md"))
         + ", and 3 more"
     )
-
-
-@pytest.mark.parametrize(("codec", "text"), [("cp932", JAPANESE), ("cp949", KOREAN)])
-def test_tables_in_other_encodings(tmp_path, codec, text):
-    (tmp_path / "a.csv").write_bytes(f"id,text\r\nx,{text}\r\ny,b\r\n".encode(codec))
-    assert [document.text for document in read_documents(tmp_path / "a.csv")] == [text, "b"]
