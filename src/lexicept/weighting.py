@@ -8,7 +8,6 @@ its activation, so that words and concepts share one scoring function, one idf a
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -112,10 +111,12 @@ class BM25:
 
 
 @dataclass(frozen=True)
-class _Elementwise(ABC):
+class _Elementwise:
     """Weights that depend on their own frequency alone."""
 
     name: ClassVar[str]
+    weights: ClassVar[Any]
+    """Returns the weights of tf [nnz], before ``query_scale``."""
 
     query_scale: float = 1.0
     """Factor on query weights, learned where a head was trained beside words."""
@@ -123,11 +124,6 @@ class _Elementwise(ABC):
     def __post_init__(self) -> None:
         if not 0 < self.query_scale <= sys.float_info.max:
             raise InputError(f"{self}: query_scale must be above 0")
-
-    @staticmethod
-    @abstractmethod
-    def weights(tf: Floats) -> Floats:
-        """Return the weights of tf [nnz], before ``query_scale``."""
 
     def documents(self, tf: sp.csr_array, collection: Statistics | None = None) -> sp.csr_array:
         return _with_data(tf, self.weights(tf.data))
@@ -142,22 +138,13 @@ class _Elementwise(ABC):
 class Splade(_Elementwise):
     """SPLADE's saturation, ``log(1 + f)``, of documents and queries: for heads trained for it."""
 
-    name = "splade"
-
-    @staticmethod
-    def weights(tf: Floats) -> Floats:
-        logs: Floats = np.log1p(tf)
-        return logs
+    name, weights = "splade", np.log1p
 
 
 class Unchanged(_Elementwise):
     """Frequencies that are weights already, as those of the poolings sum and sqrt_sum are."""
 
-    name = "unchanged"
-
-    @staticmethod
-    def weights(tf: Floats) -> Floats:
-        return tf.copy()  # a weight may be changed in place
+    name, weights = "unchanged", np.positive  # a copy: a weight may be changed in place
 
 
 def from_settings(settings: dict[str, Any]) -> Weighting:

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lexicept
@@ -48,27 +50,26 @@ def test_a_budget_grows_with_the_size(tmp_path):
         budget.check_record()
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".ndjson", ".json", ".csv", ".tsv"])
-def test_gzipped_records_are_as_many_as_the_size_allows(folder, ending):
-    texts_of = {".csv": "text\n" + "a\n" * 9_000, ".tsv": "id\ttext\n" + "{}\ta\n" * 9_000}
-    texts_of[".json"] = "[" + '{"text":"a"},' * 9_000 + "{}]"
-    config = texts_of.get(ending, '{"text":"a"}\n' * 9_000)
-    if ending == ".tsv":
-        config = config.format(*range(9_000))
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        *((ending, '{"text":"a"}\n' * 9_000) for ending in (".jsonl", ".ndjson")),
+        (".json", "[" + '{"text":"a"},' * 9_000 + "{}]"),
+        (".csv", "text\n" + "a\n" * 9_000),
+    ],
+)
+def test_gzipped_records_are_as_many_as_the_size_allows(folder, ending, text):
     path = folder / f"a{ending}.gz"
-    path.write_bytes(gzip.compress(config.encode()))
+    path.write_bytes(gzip.compress(text.encode()))
     most = 1_000 + path.stat().st_size // 2
-    if ending != ".tsv":
-        assert most < 2_000
-        documents, warned = texts(folder)
-        assert len(documents) == most + 1
-        assert f"1 too many records for the size: a{ending}.gz" in warned
-        with pytest.raises(LexiceptError, match=f"a{ending}.gz: too many records for the size"):
-            list(read_documents(folder, strict=True))
-        with pytest.warns(LexiceptWarning, match="too many records for the size"):
-            assert len(list(read_documents(path))) == most
-    else:
-        assert len(list(read_documents(path))) == 9_000  # ids take their bytes
+    assert most < 2_000
+    documents, warned = texts(folder)
+    assert len(documents) == most + 1
+    assert f"1 too many records for the size: a{ending}.gz" in warned
+    with pytest.raises(LexiceptError, match=f"a{ending}.gz: too many records for the size"):
+        list(read_documents(folder, strict=True))
+    with pytest.warns(LexiceptWarning, match="too many records for the size"):
+        assert len(list(read_documents(path))) == most
 
 
 def test_gzipped_bytes_are_as_many_as_the_size_allows(folder, monkeypatch):
@@ -84,7 +85,7 @@ def test_gzipped_bytes_are_as_many_as_the_size_allows(folder, monkeypatch):
 def test_parquet_has_a_budget_of_rows_and_bytes(folder, monkeypatch):
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"text": ["a"] * 20_000}), folder / "rows.parquet")
-    long = pyarrow.table({"text": ["a" * 1_000_000] * 500})
+    long = pyarrow.table({"text": ["a" * 1_000_000] * 50})
     parquet.write_table(long, folder / "values.parquet", compression="zstd")
     documents, warned = texts(folder)
     limit = 1_000 + (folder / "rows.parquet").stat().st_size // 2
@@ -93,33 +94,24 @@ def test_parquet_has_a_budget_of_rows_and_bytes(folder, monkeypatch):
     assert "1 too many decompressed bytes for the size: values.parquet" in warned
 
 
-@pytest.mark.parametrize("error", [RecursionError, MemoryError, KeyError, AssertionError])
-@pytest.mark.parametrize("name", ["a.md", "a.rst", "a.jsonl"])
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, KeyError])
+@pytest.mark.parametrize("name", ["a.md", "a.jsonl"])
 def test_any_error_of_a_reader_skips_its_file(folder, monkeypatch, error, name):
-    def fail(*_: object) -> None:
+    def fail(*_: object) -> Iterator[None]:
         raise error("planned")
+        yield
 
-    monkeypatch.setitem(files._PARSERS, Path(name).suffix, fail)
-    monkeypatch.setitem(files.RECORDS, ".jsonl", fail_later(fail))
+    monkeypatch.setitem(files._PARSERS, ".md", lambda *_: next(fail()))
+    monkeypatch.setitem(files.RECORDS, ".jsonl", fail)
     (folder / name).write_text('{"text": "x"}\n')
-    index = folder.parent / f"{folder.name}.index"
-    with pytest.warns(LexiceptWarning, match=f"{name}: .*{error.__name__}: .*planned"):
-        built = lexicept.build(folder, index, vocabulary="words")
-    assert [hit.id for hit in built.search("zebras")] == ["z.txt"]
+    documents, warned = texts(folder)
+    assert documents == {"z.txt": "zebras"}
+    assert re.search(f"{name}: .*{error.__name__}: .*planned", warned)
     for source in (folder, folder / name):
         with pytest.raises(InputError, match=f"{name}: .*{error.__name__}"):
             list(read_documents(source, strict=True))
     with pytest.raises(InputError, match=f"{name}: can't be read: {error.__name__}"):
         list(read_documents(folder / name))
-    assert [skipped[0] for skipped in lexicept.sync(folder, index).skipped] == [name]
-
-
-def fail_later(fail):
-    def read(path):
-        fail()
-        yield
-
-    return read
 
 
 def test_an_error_in_one_record_skips_the_record(folder, monkeypatch):
@@ -185,6 +177,7 @@ def test_too_deep_is_skipped(folder, name, text, monkeypatch):
     assert name in warned
 
 
+@settings(max_examples=40)
 @given(st.text('[]()!*_`<>{}:|#-~^&\\"= \n\ta.', min_size=1, max_size=8), st.integers(1, 200))
 def test_any_repetition_is_a_text_or_skipped(tmp_path_factory, chunk, times):
     for ending in (".md", ".rst", ".jsonl", ".csv"):
@@ -212,8 +205,8 @@ def test_fields_beyond_the_most_are_left_out(tmp_path):
     records = [{"text": "owls"} | {f"f{n}": 1 for n in range(s, s + 600)} for s in (0, 500, 1_500)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with pytest.warns(LexiceptWarning, match="'f1000' .*699 more: is one of more than 1,000"):
-        index = lexicept.build(tmp_path / "a.jsonl", tmp_path / "i", vocabulary="words")
-    assert [len(index.document(str(n)).fields) for n in (1, 2, 3)] == [600, 500, 0]
+        documents = list(read_documents(tmp_path / "a.jsonl"))
+    assert [len(document.fields) for document in documents] == [600, 500, 0]
 
 
 def test_an_id_has_few_anchors(tmp_path):

@@ -4,6 +4,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,13 @@ import lexicept
 from lexicept.corpora import Document, read_documents
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.fields.columns import FieldColumns
+from lexicept.fields.filters import parse
+from lexicept.fields.matching import matching
 from lexicept.fields.values import FieldType, iso, parse_date, period, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
 from lexicept.kernels.field_values import any_of, count_values
+from lexicept.pipelines.documents import as_documents
 from lexicept.pipelines.index import Index
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
@@ -138,6 +142,16 @@ def test_no_date_of_the_calendar(text):
     assert period(text) is None
 
 
+def found(values: dict[str, Any], filter_: Any) -> list[str]:
+    """Return the ids of the documents with one field whose values pass a filter."""
+    with TemporaryDirectory() as folder:
+        with FieldWriter(Path(folder, "fields")) as writer:
+            for id_, value in values.items():
+                writer.append(id_, {"x": value})
+        passing = matching(parse(filter_), FieldColumns(Path(folder, "fields"), len(values)))
+    return [id_ for id_, passes in zip(values, passing, strict=True) if passes]
+
+
 @pytest.mark.parametrize(
     "dates",
     [
@@ -150,28 +164,24 @@ def test_no_date_of_the_calendar(text):
         ["2019-12-31", "2020-02-29T10:00z", "20210101T00"],
     ],
 )
-def test_dates_of_any_form_are_compared(tmp_path, dates):
-    documents = [{"id": date[:4], "text": "cats", "date": date} for date in dates]
-    index = lexicept.build(documents, tmp_path / "i", vocabulary="words")
-
-    def found(query: str) -> list[str]:
-        return sorted(hit.id for hit in index.search(f"cats {query}"))
-
-    assert found("date:2020") == ["2020"]
-    assert found("date:>=2020") == ["2020", "2021"]
-    assert found("date:2018..2020-06-30") == ["2019", "2020"]
-    assert [hit.id for hit in index.search("cats", filter="date < 2020-01-01T00:00Z")] == ["2019"]
-    assert [hit.id for hit in index.search("cats", filter={"date": {">": 2020}})] == ["2021"]
-    if len(dates[1]) <= 8:  # kept as it is written
-        assert index.document("2020").fields["date"] == dates[1]
+@pytest.mark.parametrize(
+    ("filter_", "years"),
+    [
+        ("x = 2020", ["2020"]),
+        ("x >= '2020'", ["2020", "2021"]),
+        ("x < 2020-01-01T00:00Z", ["2019"]),
+        ({"x": {">": 2020}}, ["2021"]),
+    ],
+)
+def test_dates_of_any_form_are_compared(dates, filter_, years):
+    assert found({date[:4]: date for date in dates}, filter_) == years
 
 
-def test_codes_that_look_like_dates_stay_texts(tmp_path):
-    documents = [{"id": code, "text": "cats", "code": code} for code in ("2020-001", "2020-999")]
-    index = lexicept.build(documents, tmp_path / "i", vocabulary="words")
-    assert [hit.id for hit in index.search("code:2020-001")] == ["2020-001"]
+def test_codes_that_look_like_dates_stay_texts():
+    codes = {code: code for code in ("2020-001", "2020-999")}
+    assert found(codes, "x = '2020-001'") == ["2020-001"]
     with pytest.raises(InputError, match="a keyword, which >= does not compare"):
-        index.search("code:>=2020-001")
+        found(codes, "x >= '2020-001'")
 
 
 NUMBERS = {
@@ -191,10 +201,9 @@ def test_numbers_of_every_precision_are_those_that_are_shown(tmp_path, name, par
     if parquet:
         frame.to_parquet(tmp_path / "c.parquet")
         frame = tmp_path / "c.parquet"
-    index = lexicept.build(frame, tmp_path / "i", vocabulary="words")
-    assert index.document("1").fields == {"price": 9.99}
-    for query in ("price:9.99", "price:>=9.99", "price:9.98..9.99"):
-        assert [hit.id for hit in index.search(query)] == ["1"]
+    documents = read_documents(frame) if parquet else as_documents(frame)
+    first, _ = documents
+    assert first.fields == {"price": 9.99}
 
 
 @pytest.mark.parametrize(
@@ -472,37 +481,6 @@ def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
     path.write_text("id,text,a,a,a.1\nx,x,1,2,3\n")
     (document,) = read_documents(path)
     assert dict(document.fields) == {"a": 1, "a.1": 2, "a.1.1": 3}
-
-
-def test_front_matter_is_fields(tmp_path):
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    front = "---\ntitle: Sleep\ndate: 2020-02-29\ntags: [a, b]\ndraft: true\nid: 5\n---\n"
-    (notes / "a.md").write_text(front + "# Sleep\n\nCats sleep.")
-    (notes / "d.md").write_text("---\r\nyear: 2020\r\n...\r\n# Head\r\nText")
-    kept = {"date": "2020-02-29", "tags": ["a", "b"], "draft": "true"}
-    assert list(read_documents(notes)) == [
-        Document("a.md", "Cats sleep.", "Sleep", kept),
-        Document("d.md", "Text", "Head", {"year": 2020}),
-    ]
-
-
-def test_columns_of_a_data_frame_are_fields(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(
-        {
-            "id": ["a", "b"],
-            "text": ["cats", "dogs"],
-            "n": [1.0, None],
-            "day": pandas.to_datetime(["2020-01-01", None]),
-            "tag": [["s", "t"], np.array(["u"])],
-        }
-    )
-    index = lexicept.build(frame, tmp_path / "i", vocabulary="words")
-    assert fields(index) == {
-        "a": {"n": 1, "day": "2020-01-01", "tag": ["s", "t"]},
-        "b": {"tag": ["u"]},
-    }
 
 
 # FieldColumns on disk

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, budgets, folder, read_documents
@@ -38,12 +38,6 @@ def test_marked_texts_and_utf_8_are_read_as_they_are(text):
         assert decode_text(text.encode(encoding)) == text
 
 
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=2))
-def test_utf_16_of_ascii_needs_no_mark(text):
-    for encoding in ("utf-16-le", "utf-16-be"):
-        assert decode_text(text.encode(encoding)) == text
-
-
 @given(st.binary())
 def test_any_bytes_are_a_text_or_binary(text):
     with suppress(BinaryError):
@@ -54,8 +48,8 @@ def test_any_bytes_are_a_text_or_binary(text):
 
 
 def test_markdown_and_its_front_matter():
-    text = "---\nyear: 2020\n---\n# The *Title*\n\nintro\n\nSet\n---\nx\n### Deep\ny\n## Empty\n"
-    text += "> ## quoted\n\n## Last `c`\n```\n# code\n```\n"
+    text = "---\nyear: 2020\nid: 5\n---\n# The *Title*\n\nintro\n\nSet\n---\nx\n### Deep\ny\n"
+    text += "## Empty\n> ## quoted\n\n## Last `c`\n```\n# code\n```\n"
     parsed = parse_markdown(text)
     assert (parsed.title, parsed.fields) == ("The Title", {"year": 2020})
     sections = [(s.text.strip(), s.title, s.anchor) for s in parsed.sections]
@@ -185,7 +179,8 @@ def test_headings_in_html_and_with_anchors_of_their_own():
     ]
 
 
-@given(st.text("# -=\n>ab\t*_~+", max_size=60))
+# Without fences, whose languages are not shown.
+@given(st.text("# -=\n>ab\t*_~+", max_size=60).filter(lambda text: "~~~" not in text))
 def test_no_letter_of_markdown_is_lost(text):
     def letters(rendered):
         return [letter for letter in rendered if letter in "ab"]
@@ -350,10 +345,10 @@ def test_pdfs_without_text(tmp_path):
 
 
 def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
-    """Ten pages share one stream of 10,000 operators."""
-    monkeypatch.setattr(budgets, "SECONDS", 0.05)
+    """Ten pages share one stream of 2,000 operators."""
+    monkeypatch.setattr(budgets, "SECONDS", 0.02)
     monkeypatch.setattr(budgets, "BYTES_A_SECOND", 2**30)
-    stream = b"BT /F 9 Tf " + b"(a) Tj " * 10_000 + b"ET"
+    stream = b"BT /F 9 Tf " + b"(a) Tj " * 2_000 + b"ET"
     fonts = b"/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
@@ -417,22 +412,6 @@ def test_damaged_pdfs_are_errors(tmp_path_factory, data):
 def by_id(path: Path, skipped: Skipped | None = None) -> dict[str, Document]:
     records = Folder(path, skipped or Skipped("", KINDS)).documents()
     return {document.id: document for document in checked(records, skipped)}
-
-
-def test_a_folder(tmp_path):
-    documents = by_id(write_files(tmp_path / "files"))
-    notes = [f"notes/{i}.md" for i in range(10)]
-    assert list(documents) == [
-        *("birds.pdf", "brief.txt", "fish.pdf"),
-        *notes,
-        *("stock.csv#2", "stock.csv#3"),
-    ]
-    assert documents["brief.txt"].text == "Die Küche ist größer."
-    assert documents["notes/3.md"] == Document(
-        "notes/3.md", "The dog of note 3.", "Note 3", {"year": 2018, "tags": ["dog", "pets"]}
-    )
-    bowl = Document("stock.csv#2", "name: bowl\nprice: 3", "", {"name": "bowl", "price": 3})
-    assert documents["stock.csv#2"] == bowl
 
 
 def test_records_of_files_have_ids_below_it(tmp_path):
@@ -533,6 +512,7 @@ def test_long_records_of_a_folder_are_cut_as_files_are(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+@settings(max_examples=50)
 @given(
     records=st.lists(
         st.tuples(st.text("abc", min_size=1), st.text("xyz ."), st.text("01.e-", max_size=4)),

@@ -260,7 +260,7 @@ def as_dict(expression: Expression) -> dict[str, Any]:
     return {expression.field: {expression.operator: value}}
 
 
-@settings(deadline=None)
+@settings(max_examples=60)
 @given(documents=rows(), expression=expressions)
 def test_filters_mean_what_they_say(documents, expression, tmp_path_factory):
     table = columns(tmp_path_factory.mktemp("filters"), documents)

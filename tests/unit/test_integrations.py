@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import lexicept
 from lexicept.corpora import Document
 from lexicept.errors import InputError
 from lexicept.pipelines.index import Index
@@ -201,3 +202,15 @@ class TestLlamaIndex:
         assert len(self.retriever(index).retrieve(query)) == 2
         (node,) = self.retriever(index, syntax=True).retrieve(query)
         assert node.node.node_id == "d3"
+
+
+def test_retrievers_return_the_best_passage(tmp_path):
+    guide = {"id": "guide", "passages": ["Welcome, dogs.", {"text": "A cat.", "anchor": "cat"}]}
+    index = lexicept.build([guide], tmp_path / "guide", vocabulary="words")
+    retriever = retriever_of("langchain", "langchain_core", "LangChainRetriever")
+    (document,) = retriever(index=index).invoke("cats")
+    assert (document.id, document.page_content) == ("guide", "A cat.")
+    assert document.metadata["passage"] == "guide#cat"
+    retriever = retriever_of("llama_index", "llama_index.core", "LlamaIndexRetriever")
+    (node,) = retriever(index).retrieve("cats")
+    assert (node.node_id, node.metadata["passage"]) == ("guide", "guide#cat")

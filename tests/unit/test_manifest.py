@@ -7,7 +7,7 @@ import warnings
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lexicept
@@ -85,6 +85,7 @@ def folder(tmp_path):
     return folder
 
 
+@settings(max_examples=50)
 @given(data=st.data())
 def test_any_value_of_any_member_is_refused_or_read(path, members, data):
     keys, value = data.draw(st.sampled_from(members)), data.draw(VALUES)

@@ -45,8 +45,13 @@ def build(path: Path) -> lexicept.Index:
     return lexicept.build([GUIDE, OTHER, BOOK], path, vocabulary="words")
 
 
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("passages") / "index")
+
+
 @pytest.fixture
-def index(tmp_path):
+def changing(tmp_path):
     return build(tmp_path / "index")
 
 
@@ -208,20 +213,20 @@ def contents(index: lexicept.Index) -> list[object]:
     return [list(reader.documents()), list(reader.ids), weights]
 
 
-def test_an_update_equals_a_new_index(index, tmp_path):
+def test_an_update_equals_a_new_index(changing, tmp_path):
     shorter = GUIDE._replace(passages=GUIDE.passages[:2], fields={"year": 2025})
     longer = Document("other", "", "O", {"year": 2019}, (Passage("a dog"), Passage("an emu")))
     fresh = Document("new", "whole")
-    assert index.add([longer, fresh, shorter]) == (1, 2)
+    assert changing.add([longer, fresh, shorter]) == (1, 2)
     expected = [shorter, longer, BOOK, fresh]
-    assert contents(index) == contents(
+    assert contents(changing) == contents(
         lexicept.build(expected, tmp_path / "again", vocabulary="words")
     )
-    assert index.delete(["guide.md", "new"]) == 2
-    assert contents(index) == contents(
+    assert changing.delete(["guide.md", "new"]) == 2
+    assert contents(changing) == contents(
         lexicept.build([longer, BOOK], tmp_path / "third", vocabulary="words")
     )
-    assert index.verify().problems == []
+    assert changing.verify().problems == []
 
 
 def test_changes_that_are_refused(index):
@@ -232,12 +237,12 @@ def test_changes_that_are_refused(index):
 
 
 @pytest.mark.parametrize("change", [lambda s: s[:1], lambda s: s + 1, lambda s: s[::-1]])
-def test_damaged_rows_are_refused(index, change):
-    folder = index.reader.folder
+def test_damaged_rows_are_refused(changing, change):
+    folder = changing.reader.folder
     path = folder / "passages" / "spans.npy"
     np.save(path, np.ascontiguousarray(change(np.load(path))))
     with pytest.raises(IndexFormatError, match="passages"):
-        Passages(folder, index.reader.ids)
+        Passages(folder, changing.reader.ids)
 
 
 # Elsewhere
@@ -277,16 +282,6 @@ def test_evaluation_judges_documents(index, tmp_path):
     scores = lexicept.evaluate(index, folder)
     assert list(scores.run["q"]) == ["guide.md", "other"]
     assert scores.values["RR@10"] == 0.5
-
-
-def test_retrievers_return_the_best_passage(index):
-    langchain = pytest.importorskip("lexicept.integrations.langchain")
-    llama_index = pytest.importorskip("lexicept.integrations.llama_index")
-    (first, *_) = langchain.LangChainRetriever(index=index).invoke("cats install")
-    assert (first.id, first.metadata["passage"]) == ("guide.md", "guide.md#install")
-    assert first.page_content == "Cats install with a paw."
-    (node, *_) = llama_index.LlamaIndexRetriever(index).retrieve("cats install")
-    assert (node.node_id, node.metadata["passage"]) == ("guide.md", "guide.md#install")
 
 
 def test_conditions_of_queries_are_on_documents(index):

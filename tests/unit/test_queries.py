@@ -28,9 +28,10 @@ PETS = [
 ]
 
 
-@pytest.fixture
-def index(tmp_path):
-    return lexicept.build(PETS, tmp_path / "index", vocabulary="words")
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pets") / "index"
+    return lexicept.build(PETS, path, vocabulary="words")
 
 
 PLAIN = [

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import lexicept
 from lexicept import rra
 from lexicept.corpora import Document
 from lexicept.encoding.vectorizer import Vectorizer
@@ -24,7 +25,7 @@ from lexicept.index import term_frequencies
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.index.updates import Added, reweight, update
+from lexicept.index.updates import reweight
 from lexicept.parallel import shards
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Shard
@@ -112,19 +113,6 @@ def test_an_index_is_the_same_bytes(tmp_path, cluster, concepts, monkeypatch):
     again = reweight("there", "again", RRASettings(0.75), cluster)
     assert contents(again) == contents(reweight("here", tmp_path / "other", RRASettings(0.75)))
     assert np.isfinite(again.engine.offsets).all()
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_an_update_is_the_same_bytes(tmp_path, cluster, concepts, monkeypatch):
-    new = [Document("d3", "kilo lomu"), Document("n1", "muba zaza"), Document("n2", "")]
-    new += [Document(f"m{n}", f"zuzu {text}") for n, text in enumerate(TEXTS[:9])]
-    for name, nodes in (("here", None), ("there", cluster)):
-        build(tmp_path / name, concepts, None)
-        monkeypatch.chdir(tmp_path)  # where the workers are not
-        assert update(name, new, cluster=nodes) == Added(11, 1)
-    here, there = (IndexReader.open(tmp_path / name) for name in ("here", "there"))
-    assert contents(there) == contents(here)
-    assert "zuzu" in (there.vocabularies[0].terms or ())
 
 
 class Logged(Vowels):
@@ -240,11 +228,15 @@ def test_commands_join_a_cluster(tmp_path, cluster):
     more = tmp_path / "more.jsonl"
     more.write_text('{"_id": "n", "text": "zuzu baba"}\n{"_id": "3", "text": "kilo"}\n')
     address = ray.get_runtime_context().gcs_address
-    for where, options in (("there", ["--ray", address, "--ray-workers", "1"]), ("here", [])):
-        run("build", corpus, "--vocabulary", "words", "--out", tmp_path / where, *options)
-        again = tmp_path / f"{where}.rra"
-        run("index", "reweight", tmp_path / where, "--alpha", "1.25", "--out", again, *options)
-        run("add", tmp_path / where, more, *options)
+    options = ("--ray", address, "--ray-workers", "1")
+    there = tmp_path / "there"
+    run("build", corpus, "--vocabulary", "words", "--out", there, *options)
+    again = tmp_path / "there.rra"
+    run("index", "reweight", there, "--alpha", "1.25", "--out", again, *options)
+    run("add", there, more, *options)
+    index = lexicept.build(corpus, tmp_path / "here", vocabulary="words")
+    index.reweight(1.25, out=tmp_path / "here.rra")
+    index.add(more)
     for suffix in ("", ".rra"):
         there, here = (
             IndexReader.open(tmp_path / f"{where}{suffix}") for where in ("there", "here")

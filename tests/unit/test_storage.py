@@ -144,6 +144,7 @@ def test_damaged_arrays_are_refused_or_read(tmp_path_factory, data):
     assert str(path) in message
 
 
+@settings(max_examples=40)
 @given(sparse_matrices())
 def test_matrices_come_back(tmp_path_factory, matrix):
     prefix = tmp_path_factory.mktemp("matrix") / "m"
@@ -265,6 +266,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text("abé"), JSON, max_size=4))
 def test_json_comes_back(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("json") / "f.json"

@@ -18,18 +18,9 @@ KOREAN = "악기 수리 안내입니다. 샾에서 똠방각하를 만났습니�
         ("euc_jp", JAPANESE),
         ("cp932", JAPANESE + "①㈱髙橋"),
         ("iso2022_jp", JAPANESE),
-        ("cp949", KOREAN),
-        ("gb18030", "小提琴维修店在市中心更换了琴弦，价格是三百元。"),
         ("big5", "小提琴維修店在市中心更換了琴弦，價格是三百元。"),
-        ("cp1255", "תיקון כינורות במרכז העיר. החלפת מיתרים עולה שלושת אלפים."),
         ("cp1256", "تصليح الكمان في وسط المدينة. استبدال الأوتار يكلف ثلاثة آلاف."),
-        ("cp1250", "Příliš žluťoučký kůň úpěl ďábelské ódy."),
-        ("iso8859_2", "Naprawa skrzypiec w centrum. Wymiana strun kosztuje trzysta złotych."),
         ("cp1251", "Ремонт скрипок в центре города."),
-        ("koi8_r", "Ремонт скрипок в центре города."),
-        ("cp1253", "Επισκευή βιολιών στο κέντρο της πόλης."),
-        ("cp1254", "Keman tamiri şehir merkezinde yapılır. Tel değişimi üç yüz lira."),
-        ("cp874", "ซ่อมไวโอลินใจกลางเมือง เปลี่ยนสายราคาสามร้อยบาท"),
         ("cp1252", "café"),
         ("cp1252", "It’s the owner’s “shop”… really"),
     ],
@@ -104,9 +95,3 @@ def test_files_of_every_format_are_read_with_replacements_and_named(tmp_path):
         + ", ".join(f"{tmp_path}/a.{end}" for end in ("csv", "html", "json", "jsonl", "md"))
         + ", and 3 more"
     )
-
-
-@pytest.mark.parametrize(("codec", "text"), [("cp932", JAPANESE), ("cp949", KOREAN)])
-def test_tables_in_other_encodings(tmp_path, codec, text):
-    (tmp_path / "a.csv").write_bytes(f"id,text\r\nx,{text}\r\ny,b\r\n".encode(codec))
-    assert [document.text for document in read_documents(tmp_path / "a.csv")] == [text, "b"]

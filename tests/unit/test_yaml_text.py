@@ -6,9 +6,6 @@ import pytest
 
 from lexicept.errors import InputError
 from lexicept.storage.yaml_text import DEEPEST, LARGEST, parse_yaml, read_yaml
-from lexicept.training.ranking.config import load_config
-from reproduction.data import load_sources
-from support.commands import assert_error
 
 # Each line doubles the one before: 2^40 values.
 MERGES = "a0: &a0 {x: 1}\n" + "".join(
@@ -30,7 +27,6 @@ def test_values_have_types_up_to_the_limits():
     assert value == "x"
 
 
-@pytest.mark.parametrize("typed", [True, False])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -47,17 +43,16 @@ def test_values_have_types_up_to_the_limits():
         ("a: \0", "unacceptable character"),
     ],
 )
-def test_what_is_refused(text, message, typed):
+def test_what_is_refused(text, message):
     with pytest.raises(InputError, match=f"^not YAML: {re.escape(message)}"):
-        parse_yaml(text, typed=typed)
+        parse_yaml(text)
 
 
-@pytest.mark.parametrize("read", [read_yaml, load_config, load_sources])
-def test_a_bomb_in_a_file_is_one_error(read, tmp_path):
+def test_a_bomb_in_a_file_is_one_error(tmp_path):
     path = tmp_path / "bomb.yaml"
     path.write_text(MERGES)
     with pytest.raises(InputError, match=f"^{re.escape(str(path))}: not YAML: more than"):
-        read(path)
+        read_yaml(path)
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -65,11 +60,3 @@ def test_files_that_cannot_be_read(tmp_path):
     for name, message in (("none", "No such file"), ("latin", "not UTF-8"), ("a\0", "")):
         with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path / name))}: {message}"):
             read_yaml(tmp_path / name)
-
-
-def test_a_bomb_as_options(tmp_path, run):
-    path = tmp_path / "bomb.yaml"
-    path.write_text(MERGES)
-    assert_error(run("search", tmp_path, "x", "--config", path), f"{path}: not YAML: more than")
-    changes = ("--set", "model.layer=" + "[" * 1000)
-    assert_error(run("train", "none.yaml", "--out", tmp_path / "x", *changes), "none.yaml: No such")

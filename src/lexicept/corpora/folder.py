@@ -99,27 +99,26 @@ class Folder:
         with readable(self.path):
             for parent, folders, names in os.walk(self.path, onerror=refuse):
                 inside = PurePath(parent).relative_to(self.path)
-
-                def left_out(name: str, reason: str | None, inside: PurePath = inside) -> bool:
-                    if reason is not None:
-                        self.skipped.file((inside / name).as_posix(), reason)
-                    return reason is not None
-
                 # ``os.walk`` enters the folders that stay in its list.
                 folders[:] = [
                     name
                     for name in folders
-                    if not left_out(name, self._reason(os.path.join(parent, name), name))
+                    if self._keeps(inside / name, self._reason(os.path.join(parent, name), name))
                 ]
                 for name in names:
                     path = (inside / name).as_posix()
                     # With a slash before it, **/ stands for no folder, too.
                     forms = ((form, p) for form in (path, f"/{path}") for p in self._include)
                     included = any(fnmatchcase(form, pattern) for form, pattern in forms)
-                    if not left_out(
-                        name, _skip_reason(os.path.join(parent, name), name, root, included)
-                    ):
+                    reason = _skip_reason(os.path.join(parent, name), name, root, included)
+                    if self._keeps(inside / name, reason):
                         yield path
+
+    def _keeps(self, path: PurePath, reason: str | None) -> bool:
+        """Return True without a reason to leave a file or folder out; note the reason."""
+        if reason is not None:
+            self.skipped.file(path.as_posix(), reason)
+        return reason is None
 
     def _reason(self, path: str, name: str) -> str | None:
         """Return the reason to leave a folder out; None for a readable folder."""

@@ -40,25 +40,21 @@ def open_bytes(path: str) -> Iterator[BufferedIOBase]:
         yield BufferedReader(_Budgeted(file), 2**16)
 
 
-def raw_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Location, bytes]]:
-    """Yield all lines with line ends, without a byte order mark. Raises InputError for a file that
-    can't be read, or a line longer than ``longest``."""
+def filled_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Location, bytes]]:
+    """Yield the lines that are not blank, with line ends, without a byte order mark. Raises
+    InputError for a file that can't be read, or a line longer than ``longest``."""
     # Bytes, because text mode would hide the line of a decoding error and split at a lone CR.
     with open_bytes(path) as file:
         for line_number, raw in enumerate(iter(partial(file.readline, longest), b""), 1):
-            location = Location(path, line_number)
             if len(raw) == longest:
-                raise location.error(f"longer than {longest / 2**20:.0f} MiB")
+                message = f"longer than {longest / 2**20:.0f} MiB"
+                raise Location(path, line_number).error(message)
             raw = raw.removeprefix(codecs.BOM_UTF8) if line_number == 1 else raw
-            if line_number == 1 and b"\r" in raw and not raw.endswith(b"\n"):  # ended by CR alone
-                yield from ((Location(path, n), line) for n, line in enumerate(raw.split(b"\r"), 1))
-            else:
-                yield location, raw
-
-
-def filled_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Location, bytes]]:
-    """Yield the lines that are not blank; see ``raw_lines``."""
-    return ((location, raw) for location, raw in raw_lines(path, longest) if raw.strip())
+            # A file whose lines are ended by CR alone is a single line.
+            alone = line_number == 1 and not raw.endswith(b"\n")
+            for number, line in enumerate(raw.split(b"\r") if alone else [raw], line_number):
+                if line.strip():
+                    yield Location(path, number), line
 
 
 def decode(location: Location, raw: bytes) -> str:
@@ -70,5 +66,5 @@ def decode(location: Location, raw: bytes) -> str:
 
 
 def read_lines(path: str) -> Iterator[tuple[Location, str]]:
-    """Yield the lines that are not blank, without line ends; see ``raw_lines`` and ``decode``."""
+    """Yield the lines that are not blank, without line ends; see ``filled_lines``, ``decode``."""
     return ((location, decode(location, raw)) for location, raw in filled_lines(path))

@@ -107,24 +107,21 @@ class Cluster:
         Each process loads its encoder once, with its first block of texts. Blocks are taken from
         the iterable only as processes have room for them.
         """
+        from ray.util import ActorPool
+
         encoders = self._encoders(load)
+        # Each process is in the pool several times: the next block waits while one is encoded.
+        pool = ActorPool(encoders * QUEUED)
         try:
-            yield from self._encode(encoders, blocks)
+            for block in blocks:
+                if not pool.has_free():
+                    yield self._unwrapped(pool.get_next)
+                pool.submit(lambda encoder, texts: encoder.documents.remote(texts), block)
+            while pool.has_next():
+                yield self._unwrapped(pool.get_next)
         finally:
             for encoder in encoders:
                 self._ray.kill(encoder)
-
-    def _encode(self, encoders: list[Any], blocks: Iterable[Sequence[str]]) -> Iterator[Any]:
-        from ray.util import ActorPool
-
-        # Each process is in the pool several times: the next block waits while one is encoded.
-        pool = ActorPool(encoders * QUEUED)
-        for block in blocks:
-            if not pool.has_free():
-                yield self._unwrapped(pool.get_next)
-            pool.submit(lambda encoder, texts: encoder.documents.remote(texts), block)
-        while pool.has_next():
-            yield self._unwrapped(pool.get_next)
 
     def _encoders(self, load: Callable[[], BlockEncoder[Any]]) -> list[Any]:
         """Start processes with a GPU each or, without GPUs, with an equal share of the cores."""
