@@ -69,9 +69,8 @@ def test_spinners_name_what_goes_on(index, run, monkeypatch):
 
     monkeypatch.setattr("rich.console.Console.status", status)
     for arguments, expected in (
-        (("search", index.path, "cats"), ["opening index", "loading model", "searching"]),
-        (("search", index.path, "cats", "--vocabulary", "words"), ["opening index", "searching"]),
-        (("explain", index.path, "cats", "1"), ["opening index", "loading model", "explaining"]),
+        (("search", index.path, "cats"), ["opening index", "searching"]),
+        (("explain", index.path, "cats", "1"), ["opening index", "explaining"]),
         (("index", "info", index.path), ["opening index"]),
     ):
         named.clear()
