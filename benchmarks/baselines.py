@@ -14,7 +14,7 @@ from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.encoding.sources import DEFAULT_BACKBONE
 from lexicept.evaluation import effectiveness
 from lexicept.progress import ProgressLine
-from lexicept.training.ranking.collection import word_index
+from lexicept.training.ranking.collection import open_corpus
 from lexicept.training.ranking.neural_teachers import embeddings
 
 WEIGHTS = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0)
@@ -30,7 +30,8 @@ class Scores:
         judged = list(read_queries(queries, split))
         texts = [document.content for document in read_documents(corpus)]
         with ProgressLine() as progress:
-            index = word_index(corpus, work / f"{Path(corpus).name}.words", progress)
+            prefix = f"{Path(corpus).name}."
+            index = open_corpus(corpus, work, progress, words=True, prefix=prefix).words
             self.dense = embeddings(
                 DEFAULT_BACKBONE,
                 [query.text for query in judged],

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from benchmarks.common import Table, interleaved, ratio
 from benchmarks.training import lexicept_step, repeated, sparsify_step, synthetic_states
-from lexicept.neural.kernels.linear_max import largest_outputs
-from lexicept.neural.kernels.linear_topk import top_activations
+from lexicept.neural.kernels.linear_outputs import largest_outputs, top_activations
 from lexicept.neural.kernels.pooling import Activations, pool_max
 
 TOKENS, LENGTH, K = 8192, 128, 8

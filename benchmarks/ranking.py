@@ -127,7 +127,7 @@ def lexicept_steps(model: Path, pairs: Pairs, trained: str, steps: int, work: Pa
         )
         learns = Encoder.of(None, encoder.head)
     collator = Collator(Sampler(data, 0, 1.0, 0), data, source, (LENGTH, LENGTH))
-    objective = Objective.from_config(learns, encoder.head, config)
+    objective = Objective(learns, encoder.head, config)
     return Trainer(learns, objective, collator, config, work, None, silent)
 
 

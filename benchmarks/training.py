@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.common import Table, interleaved, ratio
-from lexicept.training.loop import Loop
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import SAETask, remove_parallel_gradient
+from lexicept.training.sae.trainer import SAELoop, initial_sae, remove_parallel_gradient
 
 Step = Callable[[Tensor], object]
 
@@ -35,7 +34,7 @@ def synthetic_states(tokens: int, d: int, num_features: int = 4096, active: int 
 def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: Any) -> Step:
     """Return lexicept's training step."""
     sae_settings = SAESettings(num_latents=num_latents, k=k, batch_size=len(states), **settings)
-    return Loop(SAETask.begin(states, sae_settings)).step
+    return SAELoop(initial_sae(states, sae_settings), sae_settings).step
 
 
 def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:

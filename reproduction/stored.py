@@ -19,13 +19,13 @@ from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.index.builder import Contents, write_documents
 from lexicept.index.term_frequencies import write_tf
-from lexicept.progress import Progress
+from lexicept.progress import Progress, silent
 from lexicept.storage.arrays import CSRWriter, StoredRows, load_csr, save_csr
 from lexicept.storage.cached import cached
 from lexicept.storage.files import fingerprint
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace, new_folder
-from lexicept.training.ranking.collection import Corpus, stored_documents
+from lexicept.training.ranking.collection import Corpus, open_corpus
 
 BLOCK = 4096
 """Documents encoded or read together: an interrupted encoding resumes after the last block."""
@@ -54,7 +54,8 @@ class Vectors(NamedTuple):
 
 def documents_of(source: str, work: Path) -> Corpus:
     """Return a dataset's documents, stored if absent."""
-    return stored_documents(source, work / "documents" / fingerprint([source])[:16])
+    prefix = f"{fingerprint([source])[:16]}."
+    return open_corpus(source, work, silent, words=False, prefix=prefix)
 
 
 def words_of(source: str, language: str, work: Path, progress: Progress) -> Words:

@@ -72,14 +72,6 @@ def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lexicept.neural.backbones.blocks.multiplies_bfloat16", lambda: True)
 
 
-@pytest.fixture(params=[False, True], ids=["single", "bytes"])
-def _short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that choose candidates by products of 8 bits, and kernels without."""
-    from support.short_products import use_bytes
-
-    use_bytes(monkeypatch, request.param)
-
-
 @pytest.fixture(scope="session")
 def backbone():
     from lexicept.neural.backbones.backbone import Backbone
@@ -176,10 +168,7 @@ def index(beir: Path, tmp_path: Path, run: Run) -> Path:
 
 @pytest.fixture
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plot, and the garbage collected by every trainer, take most of a small run's time."""
-    from lexicept.training.ranking import run as run_module
-
-    monkeypatch.setattr(run_module, "write_curves", lambda _, path: path.write_bytes(b""))
+    """The garbage collected by every trainer takes most of a small run's time."""
     monkeypatch.setattr("accelerate.utils.memory.gc.collect", lambda: 0)
 
 

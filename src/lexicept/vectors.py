@@ -6,6 +6,7 @@ concepts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -71,8 +72,7 @@ class SparseVectors:
         if len(self.ids) != count:
             raise InputError(f"{len(self.ids)} ids for {count} vectors")
         if len(set(self.ids)) != count:
-            earlier: set[str] = set()
-            twice = next(i for i in self.ids if i in earlier or earlier.add(i))  # type: ignore[func-returns-value]
+            ((twice, _),) = Counter(self.ids).most_common(1)
             raise InputError(f"duplicate id {twice!r}")
         if sum(v.size for v in self.vocabularies) != num_dimensions:
             sizes = " + ".join(f"{v.name} {v.size}" for v in self.vocabularies)
@@ -177,22 +177,11 @@ def place_columns(matrices: Sequence[tuple[int, sp.csr_array]], num_columns: int
         placed = canonical_entries(data, indices, indptr, num_columns)
         placed.has_canonical_format = all(matrix.has_canonical_format for _, matrix in matrices)
         return placed
-    # The entries of a row stand one matrix after the other: ``starts`` [matrices, N] is the
-    # position of each matrix' first entry of a row.
-    lengths = np.stack([np.diff(matrix.indptr) for _, matrix in matrices]).astype(np.int64)
-    indptr = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
-    starts = indptr[:-1] + np.cumsum(lengths, axis=0) - lengths
-    small = max(indptr[-1], num_columns) <= np.iinfo(np.int32).max
-    index_type = np.int32 if small else np.int64
-    indices = np.empty(indptr[-1], index_type)
-    data = np.empty(indptr[-1], np.result_type(*(matrix.dtype for _, matrix in matrices)))
-    for (start, matrix), begin, length in zip(matrices, starts, lengths, strict=True):
-        positions = np.repeat(begin - matrix.indptr[:-1], length)
-        positions += np.arange(matrix.nnz)
-        indices[positions] = matrix.indices + start
-        data[positions] = matrix.data
-    stored = (data, indices, indptr.astype(index_type))
-    return sp.csr_array(stored, shape=(indptr.size - 1, num_columns))
+    blocks, end, height = [], 0, matrices[0][1].shape[0]
+    for start, matrix in [*matrices, (num_columns, sp.csr_array((height, 0), dtype=np.float32))]:
+        blocks += [sp.csr_array((height, start - end), dtype=matrix.dtype), matrix]
+        end = start + matrix.shape[1]
+    return sp.csr_array(sp.hstack(blocks, format="csr"))
 
 
 def run_starts(values: Integers) -> Integers:

@@ -822,9 +822,10 @@ def test_text_can_be_read_on_a_phone(browser, address, scheme):
     page.close()
 
 
-def test_the_browser_asks_for_the_key(browser, path):
+def test_the_browser_asks_for_the_key(browser, path, tmp_path):
     key = "0123456789abcdef"
-    with serving(path, key) as address:
+    (tmp_path / "key").write_text(key)
+    with serving(path, tmp_path / "key") as address:
         context = browser.new_context(http_credentials={"username": "any", "password": key})
         page = context.new_page()
         page.goto(address)

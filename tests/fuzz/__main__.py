@@ -29,7 +29,6 @@ COMPILED = [
     "lexicept.kernels.posting_lists",
     "lexicept.kernels.rra_listener",
     "lexicept.kernels.term_at_a_time",
-    "lexicept.neural.kernels.tile_kernels",
 ]
 """Modules left as they are: Numba compiles no instrumented function."""
 

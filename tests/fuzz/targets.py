@@ -44,12 +44,11 @@ from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.arrays import load_csr, save_array, save_csr
 from lexicept.storage.texts import TextStore
 from lexicept.storage.workspace import Workspace
-from lexicept.training.loop import Checkpoint, Loop
+from lexicept.training.loop import Checkpoint
 from lexicept.training.ranking.config import load_config
 from lexicept.training.ranking.metrics import read_metrics
-from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import SAETask, initial_sae, resume
+from lexicept.training.sae.trainer import SAELoop, initial_sae, resume
 from lexicept.weighting import BM25
 from support import sae_files, tiny
 from support.indexes import build_of, edit_manifest, redescribe
@@ -314,9 +313,8 @@ TRAINING = SAESettings(num_latents=6, k=2, tokens=100, batch_size=10)
 
 
 def write_checkpoint(folder: Path) -> None:
-    sae = initial_sae(torch.randn(20, 4), TRAINING)
-    task = SAETask(OBJECTIVES[TRAINING.architecture](sae, TRAINING), TRAINING)
-    Loop(task).save(folder / "checkpoint.pt", Position())
+    loop = SAELoop(initial_sae(torch.randn(20, 4), TRAINING), TRAINING)
+    loop.save(folder / "checkpoint.pt", Position())
 
 
 def read_checkpoint(folder: Path) -> None:

@@ -26,7 +26,7 @@ from lexicept.neural.heads.language import language_head
 from lexicept.neural.sae.model import SAE
 from lexicept.progress import silent
 from lexicept.training.ranking.losses import fraction_unexplained
-from lexicept.training.sae.trainer import SAETask
+from lexicept.training.sae import trainer as sae_trainer
 from reproduction import data as data_module
 from reproduction import measuring, pooled, systems, trained
 from reproduction import run as run_module
@@ -993,8 +993,8 @@ def test_trainings_share_what_they_prepare(tiny, monkeypatch):
     """One SAE for rows of different k, another for another SAE; a model is the same as from a
     separate run."""
     begun = []
-    begin = SAETask.begin
-    monkeypatch.setattr(SAETask, "begin", lambda *of: begun.append(of) or begin(*of))
+    begin = sae_trainer.initial_sae
+    monkeypatch.setattr(sae_trainer, "initial_sae", lambda *of: begun.append(of) or begin(*of))
 
     def model(work, k, sae_k):
         config = sae_training(sae={"k": sae_k}, query_k=k, document_k=k)

@@ -115,7 +115,7 @@ def kill_while_saving(monkeypatch, step):
 
 
 def kill_in_report(monkeypatch, step):
-    """Raises in the progress callback, with the line of metrics already written."""
+    """Raises in the progress callback."""
 
 
 def kill_at_the_end(monkeypatch, _):

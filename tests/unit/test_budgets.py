@@ -177,7 +177,8 @@ def test_nested_texts_are_read(tmp_path, name, text):
         ("lines.jsonl", "[" * 100_000 + "\n" + '{"a":' * 100_000),
     ],
 )
-def test_too_deep_is_skipped(folder, name, text):
+def test_too_deep_is_skipped(folder, name, text, monkeypatch):
+    monkeypatch.setattr(budgets, "SECONDS", 0.5)
     (folder / name).write_text(text)
     documents, warned = texts(folder)
     assert documents == {"z.txt": "zebras"}

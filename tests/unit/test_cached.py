@@ -7,8 +7,7 @@ import pytest
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.storage.cached import cached
-from lexicept.storage.files import replace_file, write_json
-from lexicept.storage.workspace import FORMAT, Workspace
+from lexicept.storage.files import replace_file
 
 made: list[str] = []
 
@@ -102,54 +101,3 @@ def test_the_work_of_another_process_is_used(tmp_path):
     with pytest.raises(InputError, match="bad input"):
         cached(tmp_path / "other", fail, text)
     assert kept(tmp_path / "file") == "theirs"
-
-
-def test_what_an_interrupted_publish_left_is_removed(tmp_path):
-    unfinished = tmp_path / "file.partial"
-    kept(tmp_path / "file")
-    for left in ([], ["settings.json"], ["settings.json", "part"]):
-        unfinished.mkdir()
-        (unfinished / ".lock").touch()
-        for name in left:
-            write_json(unfinished / name, {"format": FORMAT, "task": "mine", "settings": {}})
-        assert kept(tmp_path / "file") == "whole"
-        assert not unfinished.exists()
-
-
-def test_the_work_of_another_process_and_foreign_files_stay(tmp_path):
-    kept(tmp_path / "file")
-    foreign = tmp_path / "file.partial" / "mine"
-    foreign.parent.mkdir()
-    foreign.touch()
-    assert kept(tmp_path / "file") == "whole"
-    assert foreign.exists()
-    foreign.unlink()
-    with Workspace(tmp_path / "file", "mine", {}, overwrite=True) as work:
-        work.growing("lines").append_lines(["one"], 1)
-        assert kept(tmp_path / "file") == "whole"
-        assert work.growing("lines").lines() == ["one"]
-
-
-@pytest.mark.parametrize("payload", [b"\0" * 90, b"", b"{}", b"[]", b'{"format": "lex'])
-def test_unfinished_work_of_damaged_settings_begins_again(tmp_path, payload):
-    def make() -> None:
-        with Workspace(tmp_path / "file", "mine", {"number": 1}) as work:
-            work.growing("lines").append_lines(["whole"], 1)
-            work.publish(work.folder / "lines")
-
-    with Workspace(tmp_path / "file", "mine", {"number": 2}) as unfinished:
-        unfinished.growing("lines").append_lines(["half"], 1)
-    with pytest.raises(InputError, match=r"number was 2 and is now 1"):  # sound settings are kept
-        cached(tmp_path / "file", make, text)
-    (tmp_path / "file.partial" / "settings.json").write_bytes(payload)
-    with pytest.warns(LexiceptWarning, match=r"settings\.json: damaged, so that its work begins"):
-        assert cached(tmp_path / "file", make, text) == "whole\n"
-    assert not (tmp_path / "file.partial").exists()
-
-
-def test_a_foreign_folder_with_settings_stays(tmp_path):
-    foreign = tmp_path / "file.partial" / "settings.json"
-    foreign.parent.mkdir()
-    foreign.write_text("{}")
-    assert kept(tmp_path / "file") == "whole"
-    assert foreign.read_text() == "{}"

@@ -15,16 +15,22 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_options_of_a_file(index, tmp_path, run):
     out = tmp_path / "new" / "lists.jsonl"
-    text = f"out: {out}\nsplit: dev\ndepth: 1\nrandom-negatives: 0\njson: true\n"
+    text = f"out: {out}\nsplit: dev\ndepth: 1\njson: true\n"
     report = run("data", "mine", index, tmp_path / "beir", "--config", write(tmp_path, text)).json
     assert report["file"] == str(out)
     again = tmp_path / "again.jsonl"
     options = ("--config", tmp_path / "options.yaml", "--out", again)
     assert run("data", "mine", index, tmp_path / "beir", *options).json["file"] == str(again)
     assert again.read_bytes() == out.read_bytes()
-    write(tmp_path, "random_negatives: 1\nsplit: dev\n")
-    assert run("data", "mine", index, tmp_path / "beir", "--config", tmp_path / "options.yaml").code
-    more = ("--config", tmp_path / "options.yaml", "--depth", 1, "--out", tmp_path / "more.jsonl")
+    # An option of the command line replaces the file's.
+    more = (
+        "--config",
+        tmp_path / "options.yaml",
+        "--split",
+        "train",
+        "--out",
+        tmp_path / "more.jsonl",
+    )
     assert run("data", "mine", index, tmp_path / "beir", *more).code == 0
     assert (tmp_path / "more.jsonl").read_bytes() != out.read_bytes()
 
@@ -32,21 +38,11 @@ def test_options_of_a_file(index, tmp_path, run):
 def test_search_and_evaluate_take_a_file(index, tmp_path, run):
     few = write(tmp_path, "top-k: 1\njson: true\n")
     assert len(run("search", index, "cats dog river", "--config", few).json["results"]) == 1
-    split = write(tmp_path, "split: dev\nmeasure: P@1\njson: true\n")
-    output = run("evaluate", index, tmp_path / "beir", "--config", split).json
-    assert all("P@1" in results["values"] for results in output["systems"].values())
-
-
-def test_several_values(index, tmp_path, run):
-    lists, beir = tmp_path / "lists.jsonl", tmp_path / "beir"
-    assert run("data", "mine", index, beir, "--split", "dev", "--out", lists).code == 0
-    paths = []
-    for i, teachers in enumerate(("bm25", "[bm25]", "[bm25=0.5, 'bm25:en=0.5']")):
-        path = write(tmp_path, f"teacher: {teachers}\nout: {tmp_path / str(i)}\nsplit: dev\n")
-        paths.append(run("data", "score", lists, beir, beir, "--config", path))
-    assert [one.code for one in paths] == [0, 0, 1]
-    assert_error(paths[2], "is given twice")
-    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
+    for written, measures in (("P@1", {"P@1"}), ("[P@1]", {"P@1"}), ("[P@1, R@5]", {"P@1", "R@5"})):
+        split = write(tmp_path, f"split: dev\nmeasure: {written}\njson: true\n")
+        output = run("evaluate", index, tmp_path / "beir", "--config", split).json
+        for results in output["systems"].values():
+            assert results["values"].keys() & {"P@1", "R@5"} == measures
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,9 @@ def test_all_is_the_dense_product(pair, top_k, segment, data):
         assert engine.matrix().toarray().tolist() == dense.tolist()
         assert engine.df.tolist() == np.count_nonzero(dense, axis=0).tolist()
         columns, numbers = np.nonzero(dense.T)
-        postings = engine.postings(slice(0, dimensions.size))
-        assert postings[0].tolist() == numbers.tolist()
-        assert postings[1].tolist() == dense[numbers, columns].tolist()
+        lists = engine.posting_lists(dimensions)
+        assert lists.documents.tolist() == numbers.tolist()
+        assert lists.weights.tolist() == dense[numbers, columns].tolist()
         for i, weights in enumerate(dense.tolist()):
             assert engine.document_weights(i, dimensions).tolist() == weights
 
@@ -146,7 +146,7 @@ def test_postings_by_hand():
     engine = ExactEngine(**arrays)
     assert (engine.num_documents, engine.num_postings) == (4, 5)
     assert engine.df.tolist() == [3, 0, 2]
-    documents, weights = engine.postings(slice(0, 3))
+    documents, weights, _ = engine.posting_lists(np.arange(3))
     assert (documents.tolist(), weights.tolist()) == ([0, 2, 3, 0, 3], [1, 1, 3, 2, 2])
 
 
@@ -285,7 +285,7 @@ def test_postings_of_documents_that_are_not_there_are_refused_or_never_found(spe
     arrays["gaps"] = np.array([0xF0, *[0] * MARGIN], np.uint8)
     damaged = ExactEngine(**arrays)  # nothing is read before it is needed
     assert as_lists(damaged.search(sp.csr_array([[0.0, 0, 1]]))) == [([0], [2.0])]
-    for use in (lambda: damaged.postings(slice(2, 3)), damaged.matrix):
+    for use in (lambda: damaged.posting_lists(np.array([2])), damaged.matrix):
         with pytest.raises(IndexFormatError, match="a document that is not there"):
             use()
 

@@ -3,7 +3,6 @@
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +21,6 @@ from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
 from lexicept.kernels.field_values import any_of, count_values
 from lexicept.pipelines.index import Index
-
-
-def count_values_reference(codes: Any, offsets: Any, allowed: Any, size: int) -> np.ndarray:
-    """``count_values``, in NumPy."""
-    counts = np.zeros(size, np.int64)
-    for document in np.flatnonzero(allowed):
-        values = np.unique(codes[offsets[document] : offsets[document + 1]])
-        counts[values[values >= 0]] += 1
-    return counts
-
-
-def any_of_reference(positions: Any, offsets: Any) -> Any:
-    """``any_of``, in NumPy."""
-    return np.array([positions[a:b].any() for a, b in pairwise(offsets.tolist())], bool)
-
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
 
@@ -109,16 +93,11 @@ def test_values_as_they_are_kept(value, kept):
         ("1970-01-01T00:00:00-00:00", 0),
         ("19700101T0130+0130", 0),
         ("1970-01-01 01:00:00 +0100", 0),
-        ("1970-01-01 00:00 UTC", 0),
-        ("1970-01-01T01:00+01:00[Europe/Paris]", 0),
         ("1970-01-01T00:00:00,123456789", 123_456),
-        ("1969-12-31T24:00", 0),
-        ("1970-01-01T00:00:60.5Z", 59_500_000),
         ("1970-W01-5", 86_400_000_000),
         ("1970W015", 86_400_000_000),
         ("1970-002T00:00", 86_400_000_000),
         ("1970-01-01T24:01", None),
-        ("1970-01-01T00:00[Europe/Paris]", None),
         ("1970-01T00:00", None),
         ("1970-0101", None),
         ("2020-02-30", None),
@@ -400,20 +379,15 @@ def test_values_are_counted(tmp_path):
 
 @settings(deadline=None)
 @given(lists=st.lists(st.lists(st.integers(-1, 4), max_size=4), max_size=6), data=st.data())
-def test_counting_and_its_reference_are_twins(lists, data):
+def test_values_of_allowed_documents_are_counted(lists, data):
     allowed = np.array([data.draw(st.booleans()) for _ in lists], bool)
     codes = np.array([code for own in lists for code in own], np.int64)
     offsets = np.cumsum([0, *map(len, lists)])
-    counts = count_values(codes, offsets, allowed, 5)
-    assert counts.tolist() == count_values_reference(codes, offsets, allowed, 5).tolist()
-    positions = codes > 2
-    assert any_of(positions, offsets).tolist() == any_of_reference(positions, offsets).tolist()
-    assert any_of(positions, offsets).tolist() == [any(code > 2 for code in own) for own in lists]
-    for code in range(5):
-        having = [
-            code in own for own, counts_here in zip(lists, allowed, strict=True) if counts_here
-        ]
-        assert counts[code] == sum(having)
+    counted = [set(own) for own, counts in zip(lists, allowed, strict=True) if counts]
+    expected = [sum(code in own for own in counted) for code in range(5)]
+    assert count_values(codes, offsets, allowed, 5).tolist() == expected
+    having = [any(code > 2 for code in own) for own in lists]
+    assert any_of(codes > 2, offsets).tolist() == having
 
 
 # Changes
@@ -505,24 +479,12 @@ def test_front_matter_is_fields(tmp_path):
     notes.mkdir()
     front = "---\ntitle: Sleep\ndate: 2020-02-29\ntags: [a, b]\ndraft: true\nid: 5\n---\n"
     (notes / "a.md").write_text(front + "# Sleep\n\nCats sleep.")
-    (notes / "b.md").write_text("---\ntitle: Naps\n---\n# Short ones\nDogs nap.")
-    (notes / "c.md").write_text("---\nA rule above\n---\nand below")
     (notes / "d.md").write_text("---\r\nyear: 2020\r\n...\r\n# Head\r\nText")
+    kept = {"date": "2020-02-29", "tags": ["a", "b"], "draft": "true"}
     assert list(read_documents(notes)) == [
-        Document(
-            "a.md",
-            "Cats sleep.",
-            "Sleep",
-            {"date": "2020-02-29", "tags": ["a", "b"], "draft": "true"},
-        ),
-        Document("b.md", "Short ones\n\nDogs nap.", "Naps"),
-        Document("c.md", "A rule above\n\nand below"),
+        Document("a.md", "Cats sleep.", "Sleep", kept),
         Document("d.md", "Text", "Head", {"year": 2020}),
     ]
-    (notes / "e.md").write_text("---\na: b: c\n---\nBody")
-    message = r"1 front matter ignored: .*e\.md: not YAML: line 1: mapping values"
-    with pytest.warns(LexiceptWarning, match=message):
-        assert list(read_documents(notes, strict=True))[-1] == Document("e.md", "Body")
 
 
 def test_columns_of_a_data_frame_are_fields(tmp_path):

@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from lexicept.checks import from_mapping
 from lexicept.errors import InputError
 from lexicept.pipelines.pretrain import pretrain
-from lexicept.storage import sequences
-from lexicept.storage.sequences import NumberOf
 from lexicept.training.ranking import collection
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.run import train
@@ -146,19 +142,3 @@ def test_workers_make_the_same_batches(inputs, tmp_path):
         train(configuration(inputs, model=settings, optimizer=optimizer), tmp_path / str(workers))
     assert_same_model(tmp_path / "2" / "model", tmp_path / "0" / "model")
     assert metrics(tmp_path / "2") == metrics(tmp_path / "0")
-
-
-@given(st.lists(st.text(max_size=3), unique=True), st.text(max_size=3))
-def test_numbers_of_texts_are_those_of_the_sequence(texts, other):
-    number_of = NumberOf(texts)
-    assert [number_of.find(text) for text in texts] == list(range(len(texts)))
-    assert number_of.find(other) == (texts.index(other) if other in texts else None)
-
-
-def test_texts_of_one_hash_are_told_apart(monkeypatch):
-    monkeypatch.setattr(sequences, "_hash", len)
-    number_of = NumberOf(["ab", "c", "cd", "ef"])
-    assert [number_of.find(text) for text in ("ef", "cd", "ab", "c", "xy", "z", "")] == [
-        *(3, 2, 0, 1),
-        *(None, None, None),
-    ]

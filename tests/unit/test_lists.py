@@ -1,7 +1,6 @@
 """Candidate lists: every format by its literal lines, refusals and their lines, random access."""
 
 import gzip
-import json
 import math
 import os
 import tracemalloc
@@ -14,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lexicept.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
-from lexicept.candidates.text_datasets import read_texts_dataset, write_texts_dataset
-from lexicept.corpora import Document, Qrel, read_documents, read_qrels, read_queries
+from lexicept.corpora import Qrel, read_qrels
 from lexicept.errors import InputError
 
 Folders = pytest.TempPathFactory
@@ -358,92 +356,3 @@ def test_lists_of_judgements(data, tmp_path):
     assert len(items) == 809
     assert sum(item.relevant for item in items) == 919
     assert list(write_lists(tmp_path / "l.jsonl", items)) == items
-
-
-# Datasets of texts
-
-
-def test_texts_become_ids_and_margins_scores(tmp_path):
-    records = [
-        {"query": "one?", "positive": "yes", "negative": "no", "score": 2.5},
-        {"anchor": "two?", "positive": "no", "negative_1": "yes", "negative_2": "ä"},
-        {"query": "one?", "positive": "yes", "negative": "no", "negative_1": "yes",
-         "labels": [3, 2, 1]},
-        {"positive": "alone", "query": "one?", "label": 1},
-    ]  # fmt: skip
-    lists = write_texts_dataset(iter(records), tmp_path / "out")
-    # The first 20 digits of SHA-256, as sha256sum gives them.
-    yes, no = "8a798890fe93817163b1", "9390298f3fb0c5b16049"
-    documents = {d.text: d for d in read_documents(tmp_path / "out")}
-    assert list(documents) == ["yes", "no", "ä", "alone"]
-    assert documents["yes"] == Document(yes, "yes")
-    assert documents["no"] == Document(no, "no")
-    queries = {q.text: q.id for q in read_queries(tmp_path / "out", "train")}
-    assert list(queries) == ["one?", "two?"]
-    left, two = queries.values()
-    assert list(lists) == [
-        CandidateList(left, (yes, no), 1, (0.0, -2.5)),
-        CandidateList(two, (no, yes, documents["ä"].id), 1),
-        CandidateList(left, (yes, no), 1, (3.0, 2.0)),
-        CandidateList(left, (documents["alone"].id,), 1, (1.0,)),
-    ]
-    assert list(read_qrels(tmp_path / "out", "train")) == [
-        Qrel(left, yes, 1),
-        Qrel(two, no, 1),
-        Qrel(left, documents["alone"].id, 1),
-    ]
-    assert os.listdir(tmp_path) == ["out"]
-    record = {
-        "query": "q",
-        "positive": "p",
-        "negative_1": "m",
-        "negative_2": "n",
-        "score": [2, -1.5],
-    }
-    (item,) = write_texts_dataset([record], tmp_path / "out2")
-    assert item.scores == (0.0, -2.0, 1.5)
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"positive": "x"}, "the column query must hold a text; columns: positive"),
-        ({"query": "x"}, "the column positive must hold a text"),
-        ({"anchor": "x", "positive": None}, "the column positive"),
-        ({"query": "x", "positive": "y", "negative": 3}, "the column negative"),
-        ({"query": "x", "positive": "\ud800"}, "the column positive: surrogates"),
-        ({"query": "x", "positive": "y", "score": math.nan}, "a score must be a finite number"),
-        ({"query": "x", "positive": "y", "score": []}, "0 scores for 1 documents"),
-        ({"query": "x", "positive": "y", "negative": "z", "score": [1, 2, 3]}, "3 scores for 2"),
-    ],
-)
-def test_bad_rows(tmp_path, record, message):
-    out = tmp_path / "out"
-    good = {"query": "a", "positive": "b"}
-    with pytest.raises(InputError, match=message) as caught:
-        write_texts_dataset([good, record], out)
-    assert str(caught.value).startswith(f"rows for {out}, row 2: ")
-    assert not out.exists()
-    assert len(write_texts_dataset([good], out)) == 1
-    with pytest.raises(InputError, match="exists already"):
-        write_texts_dataset([good], out)
-
-
-def test_hugging_face_datasets(tmp_path, monkeypatch):
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    records = [{"query": f"q{i}", "positive": f"p{i}", "score": i / 2} for i in range(3)]
-    table = datasets.Dataset.from_list(records)
-    table.save_to_disk(tmp_path / "one")
-    datasets.DatasetDict(train=table, test=table.select([2])).save_to_disk(tmp_path / "dict")
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    for name in ("one", "dict", "files"):
-        assert list(read_texts_dataset(str(tmp_path / name))) == records
-    assert list(read_texts_dataset(str(tmp_path / "dict"), "test")) == records[2:]
-    for name, split in (("dict", "dev"), ("files", "dev"), ("missing", "train")):
-        with pytest.raises(InputError, match=f"{name}.*split '{split}'"):
-            list(read_texts_dataset(str(tmp_path / name), split))
-    lists = write_texts_dataset(read_texts_dataset(str(tmp_path / "one")), tmp_path / "out")
-    assert [item.scores for item in lists] == [(0.0,), (0.5,), (1.0,)]
-    assert [q.text for q in read_queries(tmp_path / "out", "train")] == ["q0", "q1", "q2"]

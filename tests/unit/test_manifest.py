@@ -123,25 +123,21 @@ def test_any_value_of_any_member_is_refused_or_read(path, members, data):
         {"lexicept": 1},
         {"version": float(VERSION)},
         {"another": 1},
+        *({("vocabularies", 0, "size"): size} for size in (True, 4.0, -1)),
+        {("vocabularies", 0, "adapted"): 3},
+        {("vocabularies", 0, "name"): "concepts"},
     ],
 )
 def test_a_manifest_of_other_types_is_damaged(path, tmp_path, changes):
+    def change(manifest):
+        for name, value in changes.items():
+            put(manifest, name if isinstance(name, tuple) else (name,), value)
+
     shutil.copytree(path, tmp_path / "copy")
-    edit_manifest(tmp_path / "copy", lambda manifest: manifest.update(changes))
+    edit_manifest(tmp_path / "copy", change)
     for work in (lexicept.open, verify, lambda path: lexicept.sync(os.curdir, path)):
         with pytest.raises(IndexFormatError, match=r"copy/manifest\.json is damaged: "):
             work(tmp_path / "copy")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("size", True), ("size", 4.0), ("size", -1), ("adapted", 3), ("name", "concepts")],
-)
-def test_a_vocabulary_of_other_types_is_damaged(path, tmp_path, name, value):
-    shutil.copytree(path, tmp_path / "copy")
-    edit_manifest(tmp_path / "copy", lambda m: m["vocabularies"][0].update({name: value}))
-    with pytest.raises(IndexFormatError, match=r"copy/manifest\.json is damaged: "):
-        lexicept.open(tmp_path / "copy")
 
 
 # Indexes that can't be read.

@@ -14,14 +14,9 @@ from lexicept.neural.heads.sae import SAEHead
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae.model import SAE
 from lexicept.training.ranking import losses, regularizers
-from lexicept.training.ranking.config import (
-    JointSettings,
-    LossSettings,
-    RegularizerSettings,
-    TrainingConfig,
-)
+from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.data import Collator, Sampler, TeacherScores, TrainingData
-from lexicept.training.ranking.objective import Objective, Regularizers
+from lexicept.training.ranking.objective import Objective
 from support.tiny import text, tiny_backbone
 
 QUERIES = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.5, 0.0], [0.5, 0.5, 0.5]])
@@ -39,21 +34,17 @@ WORDS = torch.tensor([[1.0, 0, 0, 2], [0, 0, 3, 0], [0.5, 0, 0, 0]])
 NONE = {"kl": 0.0}
 
 
-def make(
-    loss, query=None, document=None, joint=None, model=None, size=3, cached=False, reconstruct=None
-):
-    return Objective(
-        model or nn.Identity(),
-        size,
-        LossSettings(**loss),
-        Regularizers(
-            RegularizerSettings(**(query or {})),
-            RegularizerSettings(**(document or {})),
-            JointSettings(**(joint or {})),
-        ),
-        cached,
-        reconstruct,
-    )
+def make(loss, query=None, document=None, joint=None, model=None, size=3, cached=False, head=None):
+    sections = {
+        "data": {"corpus": "x"},
+        "loss": loss,
+        "query_regularizer": query or {},
+        "document_regularizer": document or {},
+        "joint_regularizer": joint or {},
+        "optimizer": {"mini_batch": 2 if cached else None},
+    }
+    head = head or VocabularyHead(torch.zeros(size, 2), None, ["x"] * size)
+    return Objective(model or nn.Identity(), head, from_mapping(TrainingConfig, sections))
 
 
 def components(objective, step=0, **targets):
@@ -318,34 +309,9 @@ def test_own_state_survives():
         other.load_own_state(state)
 
 
-def test_from_a_configuration():
-    config = from_mapping(
-        TrainingConfig,
-        {
-            "data": {"corpus": "x"},
-            "loss": {"scale": 2.0},
-            "query_regularizer": {"kind": "df_flops"},
-            "document_regularizer": {"kind": "l1"},
-            "optimizer": {"mini_batch": 4},
-        },
-    )
-    objective = Objective.from_config(
-        nn.Identity(), VocabularyHead(torch.zeros(7, 2), None, ["x"] * 7), config
-    )
-    assert objective.cached
-    assert float(objective.log_scale.detach()) == pytest.approx(math.log(2))
-    assert len(objective.df["query"].ratios) == 7
-    assert objective.sides["document"].kind == "l1"
-
-
 def test_only_an_sae_reconstructs():
-    config = from_mapping(
-        TrainingConfig, {"data": {"corpus": "x"}, "loss": {"reconstruction": 1.0}}
-    )
     with pytest.raises(InputError, match="requires a head over an SAE"):
-        Objective.from_config(
-            nn.Identity(), VocabularyHead(torch.zeros(7, 2), None, ["x"] * 7), config
-        )
+        make({"reconstruction": 1.0})
 
 
 # Whole models
@@ -496,8 +462,8 @@ def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k, unit):
     """The documents' tokens, as the SAE alone would; the backbone learns nothing from them."""
     model = make_sae_model(bert, document_k).eval()
     sae, batch = model[1].sae, make_batch(bert, tmp_path, None)
-    loss = {**NONE, "reconstruction": 0.5, "reconstruction_error": unit}
-    objective = make(loss, model=model, size=30, reconstruct=model[1].reconstruct).eval()
+    loss = {"reconstruction": 0.5, "reconstruction_error": unit}
+    objective = make(loss, model=model, head=model[1]).eval()
     actual = objective(batch)
     with torch.no_grad():
         text_vectors = [bert(dict(mini_batch)) for mini_batch in batch["document"]]
@@ -508,7 +474,7 @@ def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k, unit):
     x = sae.normalise(states)
     error = (sae.decode(acts / sae.scale, latents) - x).square().sum()
     expected = error / 2 / (len(x) if unit == "squared" else (x - x.mean(0)).square().sum())
-    assert actual.keys() == {"reconstruction"}
+    assert actual.keys() == {"kl", "reconstruction"}
     assert float(actual["reconstruction"].detach()) == pytest.approx(float(expected.detach()))
     actual["reconstruction"].backward()
     learned = ((name, p.grad) for name, p in model.named_parameters())

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lexicept.neural.kernels import linear_max, linear_topk
+from lexicept.neural.kernels import linear_outputs
 from lexicept.neural.kernels.pooling import (
     Activations,
     pool_max,
@@ -64,13 +64,6 @@ def results(pool, x, text, num_texts, records, bias, k, threshold=None):
     direction = torch.linspace(-1, 2, pooled.numel(), dtype=pooled.dtype).view_as(pooled)
     gradients = torch.autograd.grad((pooled * direction).sum(), (x, records, bias))
     return pooled.detach(), *gradients
-
-
-def cut_small(patch, cells, tokens=3):
-    """Tiles of so many cells at most, slices of so many tokens."""
-    patch.setattr(linear_topk, "CHUNK_CELLS", cells)
-    for module in (linear_topk, linear_max):
-        patch.setattr(module, "TOKENS", tokens)
 
 
 def assert_same(fast, reference, *arguments, atol=1e-12):
@@ -171,7 +164,7 @@ def test_of_tokens_that_tie_the_first_gets_the_gradient(k):
 
 
 def test_ties_across_chunks_go_to_the_first_token_too(monkeypatch):
-    cut_small(monkeypatch, 1, 1)
+    monkeypatch.setattr(linear_outputs, "CELLS", 1)
     x = torch.ones(4, 1, requires_grad=True)
     maxima(x, torch.zeros(4, dtype=torch.long), 1, torch.ones(2, 1), torch.zeros(2), None)[
         0
@@ -194,7 +187,7 @@ def test_any_shapes(fast, reference, data):
     if data.draw(st.booleans()):
         threshold = None
     with pytest.MonkeyPatch.context() as patch:
-        cut_small(patch, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 9)))
+        patch.setattr(linear_outputs, "CELLS", data.draw(st.integers(1, 20)))
         assert_same(fast, reference, x, text, num_texts, weights, bias, k, threshold)
         pooled = fast(x, text, num_texts, weights, bias, k, threshold)
     without_tokens = torch.bincount(text, minlength=num_texts) == 0
@@ -240,7 +233,7 @@ def test_sums_under_autocast_are_added_in_single_precision(k):
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("cells", [1, 10**6])
 def test_a_state_that_is_no_number_is_not_lost(monkeypatch, fast, reference, k, autocast, cells):
-    cut_small(monkeypatch, cells)
+    monkeypatch.setattr(linear_outputs, "CELLS", cells)
     x, weights, bias = random_inputs(6, dtype=torch.float32)
     broken = x.detach().clone()
     broken[1, 0] = torch.nan

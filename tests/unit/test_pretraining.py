@@ -20,11 +20,11 @@ from lexicept.neural.backbones.loading import quiet_transformers
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training import loop
-from lexicept.training.loop import Loop, learning_rate_at
+from lexicept.training.loop import learning_rate_at
 from lexicept.training.pretraining import trainer as pretraining
 from lexicept.training.pretraining import windows
 from lexicept.training.pretraining.settings import PretrainingSettings
-from lexicept.training.pretraining.trainer import MaskedTask, pretrain
+from lexicept.training.pretraining.trainer import MaskedLoop, pretrain
 from lexicept.training.pretraining.windows import (
     MaskableWindow,
     Masked,
@@ -289,7 +289,7 @@ def losses(
 
 def test_the_loss_is_cross_entropy_at_the_masked_places(model):
     backbone, head = model()
-    task = MaskedTask(backbone, head, SMALL)
+    task = MaskedLoop(backbone, head, SMALL)
     window = backbone.windows([TEXT])[0]
     short = Masked([2, 6, MASK, 3], [2], [4])
     long = Masked(list(window.token_ids), [1, 4, 5], [0, 7, 7])
@@ -320,7 +320,7 @@ def test_a_step_clips_decays_matrices_and_follows_the_schedule(model, monkeypatc
     monkeypatch.setattr(loop, "MAX_GRAD_NORM", 1e-3)
     backbone, head = model()
     settings = replace(SMALL, trained="all", weight_decay=0.25)
-    trainer = Loop(MaskedTask(backbone, head, settings))
+    trainer = MaskedLoop(backbone, head, settings)
     batch = first_batch(backbone, head, 3)
     for step in range(3):
         trainer.step(batch)
@@ -349,7 +349,7 @@ def test_every_step_masks_anew_and_never_with_special_tokens(model, monkeypatch)
     monkeypatch.setattr(pretraining, "mask", watched)
     for _ in range(2):
         backbone, head = model()
-        trainer = Loop(MaskedTask(backbone, head, SMALL))
+        trainer = MaskedLoop(backbone, head, SMALL)
         batch = first_batch(backbone, head, 3)
         trainer.step(batch)
         trainer.step(batch)
@@ -375,7 +375,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(model, monkeypatch, trai
         settings = replace(SMALL, trained=trained, batch_size=8)
         monkeypatch.setattr(loop, "MAX_GRAD_NORM", 1e9)
         backbone.model.config._attn_implementation = "eager"
-        trainer = Loop(MaskedTask(backbone, head, settings))
+        trainer = MaskedLoop(backbone, head, settings)
         _, batch = next(WindowStream(backbone, head, TEXTS[:5], settings).batches(StreamPosition()))
         assert len({len(example.token_ids) for example in batch}) > 2
         gradients = {}
@@ -561,7 +561,7 @@ def test_masked_tokens_are_recognised_from_the_place_before(decoder):
     settings = replace(SMALL, masking="mntp")
     assert (settings.share, SMALL.share) == (0.2, 0.15)
     assert replace(settings, mask_share=0.5).share == 0.5
-    task = MaskedTask(backbone, head, settings)
+    task = MaskedLoop(backbone, head, settings)
     texts = [text(*range(20))]
     _, (example,) = next(WindowStream(backbone, head, texts, settings).batches(StreamPosition()))
     tokens = example.token_ids
@@ -596,7 +596,7 @@ def test_nothing_is_before_the_first_token(tmp_path):
 def test_causal_pretraining_has_the_library_s_loss(decoder, tmp_path):
     backbone, head = decoder(bidirectional=False)
     settings = replace(SMALL, masking="causal", trained="all")
-    task = MaskedTask(backbone, head, settings)
+    task = MaskedLoop(backbone, head, settings)
     _, batch = next(WindowStream(backbone, head, SENTENCES[:2], settings).batches(StreamPosition()))
     masked_windows = [task._hidden(example, np.random.default_rng(0)) for example in batch]
     ids = torch.tensor([window.token_ids for window in masked_windows])

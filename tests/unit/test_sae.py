@@ -19,7 +19,7 @@ from lexicept.neural.sae.states import (
 from lexicept.neural.sae_formats.libraries import save_saelens
 from lexicept.training.loop import Loop
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states, train_sae
+from lexicept.training.sae.trainer import initial_sae, train_on_states, train_sae
 from support.processes import KilledError
 
 SMALL = SAESettings(num_latents=64, k=4, tokens=2000, batch_size=100, warmup_steps=2)
@@ -156,15 +156,10 @@ def test_normalisation_keeps_units_of_the_states():
 
 def test_every_latent_starts_at_a_token_of_its_own(monkeypatch):
     x = states(64)
-    begun = []
-    begin = SAETask.begin.__func__
-    monkeypatch.setattr(
-        SAETask, "begin", classmethod(lambda cls, *a: begun.append(begin(cls, *a)) or begun[0])
-    )
     monkeypatch.setattr(Loop, "step", lambda self, states: setattr(self, "steps", 1))
     settings = SAESettings(num_latents=60, k=4, tokens=1, batch_size=10)
-    train_on_states(lambda indices: x[indices], 64, settings)
-    weights, centred = begun[0].sae.W_dec, x - begun[0].sae.b_dec
+    sae = train_on_states(lambda indices: x[indices], 64, settings)
+    weights, centred = sae.W_dec, x - sae.b_dec
     nearest = (weights @ torch.nn.functional.normalize(centred, dim=1).T).argmax(dim=1)
     assert len(nearest.unique()) == 60  # of seven batches, not copies of the first one's ten
 

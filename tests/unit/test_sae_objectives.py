@@ -7,14 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lexicept.neural.kernels import linear_topk
+from lexicept.neural.kernels import linear_outputs
 from lexicept.neural.sae.model import SAE
-from lexicept.training.loop import Loop
 from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
-from lexicept.training.sae.trainer import SAETask, initial_sae, train_on_states
+from lexicept.training.sae.trainer import SAELoop, initial_sae, train_on_states
 from support.processes import KilledError
-from support.short_products import use_bytes
 from support.tiny import save_bert, text
 
 ARCHITECTURES = list(OBJECTIVES)
@@ -238,15 +236,12 @@ class Sizes(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("architecture", ["topk", "batch_topk"])
-@pytest.mark.parametrize("short", [False, True])
-def test_no_array_of_tokens_and_latents_is_made(architecture, short, monkeypatch):
-    monkeypatch.setattr(linear_topk, "CHUNK_CELLS", 20_000)
-    monkeypatch.setattr(linear_topk, "TILE_CELLS", 20_000)
-    use_bytes(monkeypatch, short)
+def test_no_array_of_tokens_and_latents_is_made(architecture, monkeypatch):
+    monkeypatch.setattr(linear_outputs, "CELLS", 20_000)
     x = states(1024, 8).float()
     with Sizes() as sizes:
-        task = SAETask.begin(x, SAESettings(512, 4))
-        Loop(task).step(x)
+        settings = SAESettings(512, 4)
+        SAELoop(initial_sae(x, settings), settings).step(x)
     assert 1024 * 8 <= sizes.largest <= 1024 * 512 / 8
 
 

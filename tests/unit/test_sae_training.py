@@ -7,10 +7,11 @@ from torch import nn
 from lexicept.errors import InputError
 from lexicept.neural.sae.model import SAE
 from lexicept.training.loop import Loop
-from lexicept.training.sae.objectives import Outcome, TopK
+from lexicept.training.sae import trainer
+from lexicept.training.sae.objectives import OBJECTIVES, Outcome, TopK
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import (
-    SAETask,
+    SAELoop,
     initial_sae,
     remove_parallel_gradient,
     train_on_states,
@@ -86,6 +87,15 @@ class Scripted(TopK):
         return Outcome((self.sae.W_dec * 0).sum(), error, active)
 
 
+@pytest.fixture
+def scripted(monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "topk", Scripted)
+
+
+def new_loop(settings):
+    return SAELoop(initial_sae(states(), settings), settings)
+
+
 @pytest.mark.parametrize(
     ("dead_tokens", "told", "shares"),
     [
@@ -94,53 +104,48 @@ class Scripted(TopK):
     ],
 )
 def test_a_latent_is_dead_after_so_many_tokens_without_activity_and_no_longer_once_active(
-    dead_tokens, told, shares
+    scripted, dead_tokens, told, shares
 ):
-    settings = SAESettings(3, 1, dead_tokens=dead_tokens)
-    objective = Scripted(SAE(2, 3, 1), settings)
+    loop = SAELoop(SAE(2, 3, 1), SAESettings(3, 1, dead_tokens=dead_tokens))
+    objective = loop.objective
     objective.script = ([9, 0, 0], [1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 5, 0], [0, 0, 0])
-    loop = Loop(SAETask(objective, settings))
     dead_counts = [loop.step(states(10, 2)).split("dead ")[1].split()[0] for _ in range(6)]
     assert objective.told == told
     assert dead_counts == shares.split()
 
 
-def test_progress_shows_fvu_and_active_latents_per_token():
-    settings = SAESettings(3, 1)
-    objective = Scripted(SAE(2, 3, 1), settings)
-    objective.script = ([3, 2, 0],)
-    task = SAETask(objective, settings)
+def test_progress_shows_fvu_and_active_latents_per_token(scripted):
+    loop = SAELoop(SAE(2, 3, 1), SAESettings(3, 1))
+    loop.objective.script = ([3, 2, 0], [1, 1, 1])
     x = torch.tensor([[1.0, 0.0], [0.0, 0.0]])  # mean (1/2, 0): variance 1/2
     # Errors (3/4, 0) and (−1/4, 0): 5/8 of 1/2; 5 active latents of 2 tokens.
-    assert "FVU 1.250  l0 2.5  dead 0.0%" in Loop(task).step(x)
-    assert task.tokens == 2
-    assert task.done(1) == (2, 1_000_000)
-    objective.script = ([3, 2, 0], [1, 1, 1])
-    assert "FVU 0.000  l0 1.5" in Loop(task).step(torch.ones(2, 2))  # no variance
+    assert "FVU 1.250  l0 2.5  dead 0.0%" in loop.step(x)
+    assert loop.tokens == 2
+    assert loop.done() == (2, 1_000_000)
+    assert "FVU 0.000  l0 1.5" in loop.step(torch.ones(2, 2))  # no variance
 
 
 @pytest.mark.parametrize("architecture", ["topk", "batch_topk"])
 def test_a_step_s_gradient_turns_decoder_rows_and_does_not_stretch_them(architecture):
-    task = SAETask.begin(states(), SAESettings(64, 4, architecture=architecture))
-    weights = task.sae.W_dec.detach().clone()
-    Loop(task).step(states(100, seed=1))
-    gradient = task.sae.W_dec.grad
+    loop = new_loop(SAESettings(64, 4, architecture=architecture))
+    weights = loop.sae.W_dec.detach().clone()
+    loop.step(states(100, seed=1))
+    gradient = loop.sae.W_dec.grad
     assert (gradient.norm(dim=1) > 1e-3).sum() > 32
     assert torch.allclose((gradient * weights).sum(dim=1), torch.zeros(64), atol=1e-6)
-    assert torch.allclose(task.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
+    assert torch.allclose(loop.sae.W_dec.norm(dim=1), torch.ones(64), atol=1e-6)
 
 
 def test_adamw_has_an_epsilon_and_weight_decay():
     # A gradient of ε moves a weight by half of the learning rate: η ε / (ε + ε).
-    task = SAETask.begin(states(), SAESettings(64, 4, learning_rate=0.5, weight_decay=0.0))
-    loop = Loop(task)
-    for parameter in task.parameters():
+    loop = new_loop(SAESettings(64, 4, learning_rate=0.5, weight_decay=0.0))
+    for parameter in loop.parameters:
         parameter.grad = torch.full_like(parameter, 6e-10)
     loop.optimizer.step()
-    assert torch.allclose(task.sae.b_enc, torch.full((64,), -0.5 / 2), rtol=1e-4)
-    task = SAETask.begin(states(), SAESettings(64, 4, weight_decay=0.25))
-    (group,) = Loop(task).optimizer.param_groups
-    assert {id(p) for p in group["params"]} == {id(p) for p in task.sae.parameters()}
+    assert torch.allclose(loop.sae.b_enc, torch.full((64,), -0.5 / 2), rtol=1e-4)
+    loop = new_loop(SAESettings(64, 4, weight_decay=0.25))
+    (group,) = loop.optimizer.param_groups
+    assert {id(p) for p in group["params"]} == {id(p) for p in loop.sae.parameters()}
     assert group["weight_decay"] == 0.25
 
 
@@ -164,7 +169,7 @@ def test_training_begins_from_whole_batches_of_at_least_one_token_per_latent(
         begun.append(batch)
         raise KilledError
 
-    monkeypatch.setattr(SAETask, "begin", begin)
+    monkeypatch.setattr(trainer, "initial_sae", begin)
     x = states(60)
     with pytest.raises(KilledError):
         train_on_states(lambda indices: x[indices], 60, SAESettings(num_latents, 1, batch_size=10))
@@ -174,8 +179,8 @@ def test_training_begins_from_whole_batches_of_at_least_one_token_per_latent(
 
 def test_the_batches_that_training_begins_from_are_its_first(monkeypatch):
     begun, trained = [], []
-    begin = SAETask.begin
-    monkeypatch.setattr(SAETask, "begin", lambda h, s: begun.append(h) or begin(h, s))
+    begin = trainer.initial_sae
+    monkeypatch.setattr(trainer, "initial_sae", lambda h, s: begun.append(h) or begin(h, s))
 
     def step(loop, batch):
         trained.append(batch)

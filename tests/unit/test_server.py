@@ -1,10 +1,13 @@
 """The HTTP API: what every address answers and refuses; nothing is a server error."""
 
 import asyncio
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,6 +20,7 @@ import numpy as np
 import pytest
 import schemathesis
 import scipy.sparse as sp
+import uvicorn
 from fastapi.testclient import TestClient
 from hypothesis import Phase, given, settings
 from schemathesis.generation import GenerationMode
@@ -33,11 +37,10 @@ from lexicept.index.feedback import like, with_feedback
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.server import reader, routes
-from lexicept.server.app import create_app, from_environment
+from lexicept.server.app import PAGE, create_app, from_environment
 from lexicept.server.concepts import top_documents
 from lexicept.server.guard import Guard
-from lexicept.server.metrics import Metrics
-from lexicept.server.page import FILES
+from lexicept.server.metrics import REGISTRY
 from lexicept.server.reader import SearchRequest
 from lexicept.server.routes import spans
 from support.served import DOCUMENTS, HOSTILE, save_index, serving
@@ -324,16 +327,19 @@ def test_health(client, words_only):
     assert [v["name"] for v in get(words_only, "/health")["vocabularies"]] == ["words"]
 
 
-def test_metrics_count_by_route(words_only):
-    def count():
-        line = 'lexicept_requests_total{path="/document",status="404"} '
-        text = words_only.get("/metrics").text
-        return float(text.partition(line)[2].partition("\n")[0] or 0)
+def counted(path: str, status: int) -> float:
+    """The answers so far of an address with a status."""
+    labels = {"path": path, "status": str(status)}
+    return REGISTRY.get_sample_value("lexicept_requests_total", labels) or 0.0
 
-    before = count()
+
+def test_metrics_count_by_route(words_only):
+    before = counted("/document", 404)
     for i in range(3):
         words_only.get(f"/document?document_id=unknown-{i}")
-    assert count() == before + 3
+    assert counted("/document", 404) == before + 3
+    line = f'lexicept_requests_total{{path="/document",status="404"}} {before + 3}'
+    assert line in words_only.get("/metrics").text
 
 
 BAD = [
@@ -434,8 +440,9 @@ def test_the_page_is_complete_and_asks_no_other_machine(client):
     assert {"/page.js", "/page.css", "/icon.svg"} <= set(paths)
     for address in paths:
         assert client.get(address).status_code == 200
-    for data, _ in FILES.values():
-        text = data.decode().replace("http://www.w3.org/2000/svg", "")
+    assert 'id="swagger"' in client.get("/docs").text
+    for file in PAGE.iterdir():
+        text = file.read_text().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?:|url\(|@import|innerHTML|insertAdjacentHTML|eval\(", text)
 
 
@@ -557,6 +564,7 @@ def test_who_finds_too_many_waiting_is_turned_away(path, monkeypatch):
 
 def test_being_turned_away_is_said_and_counted(path, monkeypatch):
     monkeypatch.setattr(reader, "MOST_WAITING", 0)
+    before = counted("/concepts/{number}", 503)
     with TestClient(create_app(path), base_url=BASE) as client:
         explain = f"/explain?query=a&document_id={DOCUMENTS[0].id}"
         for address in ("/search?query=a", "/query?query=a", explain, "/concepts", "/concepts/1"):
@@ -565,8 +573,7 @@ def test_being_turned_away_is_said_and_counted(path, monkeypatch):
             assert "too many requests wait" in response.json()["detail"]
             assert response.headers["retry-after"] == "1"
         assert get(client, "/search", query="a", vocabulary="words")["query"] == "a"
-        line = 'lexicept_requests_total{path="/concepts/{number}",status="503"} 1.0'
-        assert line in client.get("/metrics").text
+        assert counted("/concepts/{number}", 503) == before + 1
         paths = client.get("/openapi.json").json()["paths"]
         unavailable = {path: paths[path]["get"]["responses"].get("503", {}) for path in paths}
         busy = [path for path, answer in unavailable.items() if "Retry-After" in str(answer)]
@@ -577,13 +584,11 @@ def test_a_client_that_left_is_no_error_of_the_server():
     async def left(*_):
         raise asyncio.CancelledError
 
-    metrics = Metrics()
+    before = counted("unknown", 499), counted("unknown", 500)
     scope = {"type": "http", "method": "GET", "headers": []}
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(Guard(left, metrics)(scope, left, left))
-    text = metrics.text().decode()
-    assert 'lexicept_requests_total{path="unknown",status="499"} 1.0' in text
-    assert 'status="500"' not in text
+        asyncio.run(Guard(left)(scope, left, left))
+    assert (counted("unknown", 499), counted("unknown", 500)) == (before[0] + 1, before[1])
 
 
 def test_the_top_of_a_posting_list():
@@ -623,9 +628,20 @@ def test_an_update_is_served(tmp_path, monkeypatch):
         assert get(client, "/search", query="zebra")["results"] == []
 
 
-def test_workers_need_the_index_s_name(monkeypatch):
-    monkeypatch.delenv("LEXICEPT_INDEX", raising=False)
-    with pytest.raises(InputError, match="LEXICEPT_INDEX must name the index"):
+def test_a_signal_to_a_server_that_is_starting_ends_it(words, monkeypatch):
+    def warm(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait()
+
+    monkeypatch.setattr(reader, "warm", warm)
+    server = uvicorn.Server(uvicorn.Config(create_app(words), port=0, log_config=None, ws="none"))
+    with pytest.raises(KeyboardInterrupt):  # uvicorn raises the signal again at its end
+        server.run()
+
+
+def test_workers_need_their_settings(monkeypatch):
+    monkeypatch.delenv("LEXICEPT_SERVER", raising=False)
+    with pytest.raises(InputError, match="LEXICEPT_SERVER must hold the arguments of create_app"):
         from_environment()
 
 
@@ -637,8 +653,13 @@ def test_the_command_binds_to_this_machine(path, monkeypatch, workers):
         shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         recorded.update(settings, shared=shared is not None and Path(shared).is_dir())
         assert application == "lexicept.server.app:from_environment"
-        assert os.environ["LEXICEPT_INDEX"] == str(path)
-        assert os.environ["LEXICEPT_HOST"] == "127.0.0.1"
+        assert json.loads(os.environ["LEXICEPT_SERVER"]) == {
+            "path": str(path),
+            "host": "127.0.0.1",
+            "query_cache_mb": 32,
+            "api_key_file": None,
+            "document_url": None,
+        }
 
     monkeypatch.setattr("uvicorn.run", run)
     monkeypatch.setattr("lexicept.pipelines.serve.check_free", lambda host, port: None)
@@ -652,8 +673,7 @@ def test_the_command_binds_to_this_machine(path, monkeypatch, workers):
 def test_workers_add_up_their_numbers(tmp_path):
     """Each process writes to the shared folder, and any of them shows the sum."""
     program = (
-        "from lexicept.server.metrics import Metrics\n"
-        "metrics = Metrics()\n"
+        "from lexicept.server import metrics\n"
         "metrics.observe('/search', 200, 0.25)\n"
         "print(metrics.text().decode())"
     )

@@ -14,9 +14,8 @@ from fastapi.testclient import TestClient
 
 from lexicept.corpora import Document
 from lexicept.index import updates
-from lexicept.server import excerpts, reader
+from lexicept.server import reader
 from lexicept.server.app import create_app
-from lexicept.server.excerpts import SummaryCache
 from lexicept.server.reader import Reader
 from support.served import save_index
 
@@ -267,17 +266,3 @@ def test_numbers_that_json_can_not_hold_are_no_answer(served, monkeypatch):
     response = served.client.get("/query?query=bade")
     assert response.status_code == 503
     assert "not finite" in response.json()["detail"]
-
-
-def test_long_summaries_are_not_kept(path, monkeypatch):
-    monkeypatch.setattr(excerpts, "CACHED_SUMMARIES", 3)
-    updates.update(path, [Document("long", "kilo", "a title " * 200)])
-    index = Reader(path).served.index
-    cards = SummaryCache(index)
-    (long,) = index.entries_of("long")
-    for _ in range(2):
-        assert cards.of(long).startswith('"id":"long","title":"a title a title')
-    assert cards._cards == {}
-    for i in range(4):
-        assert cards.of(i) == cards.of(i)
-        assert len(cards._cards) <= 3

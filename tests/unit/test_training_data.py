@@ -7,10 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexicept.candidates import mining
 from lexicept.candidates.lists import CandidateList, write_lists
 from lexicept.errors import InputError
 from lexicept.neural.sae.cached_states import CachedStates
-from lexicept.training.ranking import teacher_mining
+from lexicept.progress import silent
+from lexicept.training.ranking import data as data_module
+from lexicept.training.ranking.collection import mine_by_teacher
 from lexicept.training.ranking.data import (
     Collator,
     Sample,
@@ -19,7 +22,6 @@ from lexicept.training.ranking.data import (
     TrainingData,
     WordWeights,
 )
-from support.processes import KilledError
 from support.tiny import text, tiny_backbone
 
 QUERIES = {"qa": text(1, 2), "qb": text(3), "qc": text(4, 5, 6)}
@@ -300,11 +302,11 @@ def test_cached_states_take_the_place_of_texts(tmp_path, bert):
 @pytest.mark.parametrize("block", [1, 2, 100])
 @pytest.mark.parametrize("depth", [1, 2, 9])
 def test_the_teacher_s_candidates_are_its_best(tmp_path, monkeypatch, block, depth):
-    monkeypatch.setattr(teacher_mining, "BATCH", 2)
-    monkeypatch.setattr(teacher_mining, "DOCUMENTS", block)
+    monkeypatch.setattr(mining, "BATCH", 2)
+    monkeypatch.setattr(data_module, "TAUGHT", block)
     data = with_words_and_teacher(tmp_path)
     relevant = {"qa": ["x", "v"], "qc": ["z"]}
-    lists = list(teacher_mining.teacher_lists(data, relevant, tmp_path / "mined.jsonl", depth))
+    lists = list(mine_by_teacher(data, relevant, tmp_path / "mined.jsonl", depth, silent))
     assert [candidates.query_id for candidates in lists] == ["qa", "qb", "qc"]
     scores = data.teach(range(3), range(5)).tolist()
     for scores_of_query, candidates in zip(scores, lists, strict=True):
@@ -317,28 +319,7 @@ def test_the_teacher_s_candidates_are_its_best(tmp_path, monkeypatch, block, dep
         )
 
 
-def test_mining_that_was_killed_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(teacher_mining, "BATCH", 1)
-    data = with_words_and_teacher(tmp_path)
-    unbroken = list(teacher_mining.teacher_lists(data, {}, tmp_path / "unbroken.jsonl", 2))
-
-    def kill(stage, done, total, detail=""):
-        if done == 2:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        teacher_mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, kill)
-    recorded = []
-
-    def progress(stage, done, total, detail=""):
-        recorded.append((stage, done, total))
-
-    resumed = teacher_mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2, progress)
-    assert list(resumed) == unbroken
-    assert recorded == [("mining", 3, 3)]
-
-
 def test_mining_without_a_teacher(tmp_path):
     data = make_data(tmp_path, teacher=None)
     with pytest.raises(InputError, match=r"data\.mining: teacher needs a teacher"):
-        teacher_mining.teacher_lists(data, {}, tmp_path / "mined.jsonl", 2)
+        mine_by_teacher(data, {}, tmp_path / "mined.jsonl", 2, silent)

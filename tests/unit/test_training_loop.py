@@ -17,7 +17,6 @@ from lexicept.training.loop import (
     Loop,
     NotFiniteError,
     StepLoss,
-    Task,
     learning_rate_at,
 )
 
@@ -37,31 +36,26 @@ class Settings:
     schedule_steps: int | None = None
 
 
-class Line(Task):
+class Line(Loop):
     """Two parameters of one number each; a batch is their gradients."""
 
     title, stage = "Line", "going"
 
     def __init__(self, settings=None, epsilon=1e-3):
-        self.settings = settings or Settings()
         self.epsilon = epsilon
         self.a, self.b = (nn.Parameter(torch.ones((), dtype=torch.float64)) for _ in range(2))
+        groups = [{"params": [self.a]}, {"params": [self.b], "weight_decay": 0.0}]
+        super().__init__(settings or Settings(), groups)
 
-    def groups(self):
-        return [{"params": [self.a]}, {"params": [self.b], "weight_decay": 0.0}]
-
-    def parameters(self):
-        return [self.a, self.b]
-
-    def backward(self, batch, step):
+    def backward(self, batch):
         (batch[0] * self.a + batch[1] * self.b).backward()
         return StepLoss(sum(batch), 7)
 
     def after_step(self):
         return "fine"
 
-    def done(self, steps):
-        return 2 * steps, 10
+    def done(self):
+        return 2 * self.steps, 10
 
     def state(self):
         return {"a": self.a.detach().clone(), "b": self.b.detach().clone()}
@@ -78,43 +72,41 @@ class Line(Task):
 
 def test_first_steps_by_hand():
     # Both of AdamW's moments are g's own then: w ← w − η g / (|g| + ε).
-    task = Line(epsilon=1e-3)
-    Loop(task).step([1e-3, -3e-3])  # shares 1/2 and 3/4 of the rate
-    assert task.values == pytest.approx([1 - 0.1 / 2, 1 + 0.1 * 3 / 4], rel=1e-12)
-    task = Line(Settings(weight_decay=0.5), epsilon=1e-3)
-    Loop(task).step([1e-3, 1e-3])
-    assert task.values == pytest.approx([1 - 0.1 * 0.5 - 0.1 / 2, 1 - 0.1 / 2], rel=1e-12)
+    loop = Line(epsilon=1e-3)
+    loop.step([1e-3, -3e-3])  # shares 1/2 and 3/4 of the rate
+    assert loop.values == pytest.approx([1 - 0.1 / 2, 1 + 0.1 * 3 / 4], rel=1e-12)
+    loop = Line(Settings(weight_decay=0.5), epsilon=1e-3)
+    loop.step([1e-3, 1e-3])
+    assert loop.values == pytest.approx([1 - 0.1 * 0.5 - 0.1 / 2, 1 - 0.1 / 2], rel=1e-12)
 
 
 def test_a_step_takes_gradients_that_are_clipped_together(monkeypatch):
     for most, expected in ((1.0, [0.6, 0.8]), (2.5, [1.5, 2.0]), (6.0, [3.0, 4.0])):
         monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", most)
-        task = Line()
-        Loop(task).step([3.0, 4.0])
-        assert [task.a.grad.item(), task.b.grad.item()] == pytest.approx(expected, rel=1e-5)
+        loop = Line()
+        loop.step([3.0, 4.0])
+        assert [loop.a.grad.item(), loop.b.grad.item()] == pytest.approx(expected, rel=1e-5)
     monkeypatch.setattr("lexicept.training.loop.MAX_GRAD_NORM", 1e-3 * sqrt(2))
-    task = Line(epsilon=1e-3)
-    Loop(task).step([5.0, 5.0])  # clipped to 1e-3 each: half of the rate, as above
-    assert task.values == pytest.approx([1 - 0.1 / 2, 1 - 0.1 / 2], rel=1e-3)
+    loop = Line(epsilon=1e-3)
+    loop.step([5.0, 5.0])  # clipped to 1e-3 each: half of the rate, as above
+    assert loop.values == pytest.approx([1 - 0.1 / 2, 1 - 0.1 / 2], rel=1e-3)
 
 
 def test_gradients_of_earlier_steps_are_forgotten():
-    task = Line()
-    loop = Loop(task)
+    loop = Line()
     for gradients in ([3.0, 4.0], [2.0, -1.0]):
         loop.step(gradients)
-        assert [task.a.grad.item(), task.b.grad.item()] == gradients
+        assert [loop.a.grad.item(), loop.b.grad.item()] == gradients
 
 
 def test_every_step_has_its_own_rate():
     # Gradients of one sign and size move a weight by the whole rate.
-    task = Line(Settings(4, warmup_steps=2, decay_steps=2), epsilon=0.0)
-    loop = Loop(task)
+    loop = Line(Settings(4, warmup_steps=2, decay_steps=2), epsilon=0.0)
     moved = []
     for _ in range(4):
-        before = task.values[0]
+        before = loop.values[0]
         loop.step([2.0, 2.0])
-        moved.append(before - task.values[0])
+        moved.append(before - loop.values[0])
     assert moved == pytest.approx([0.05, 0.1, 0.1, 0.05], rel=1e-9)
     settings = Settings(10, rate=8.0, warmup_steps=4, decay_steps=4)
     rates = [learning_rate_at(settings, step) for step in range(10)]
@@ -133,13 +125,12 @@ def test_a_warm_up_or_decay_of_one_step_is_none(steps):
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_changes_nothing(loss):
-    task = Line()
-    loop = Loop(task)
+    loop = Line()
     loop.step([1.0, 1.0])
-    before = task.values
+    before = loop.values
     with pytest.raises(NotFiniteError, match=f"Line: the loss is {loss} at step 1; a lower"):
         loop.step([loss, 0.0])
-    assert task.values == before
+    assert loop.values == before
     assert loop.steps == 1
 
 
@@ -148,8 +139,7 @@ def batches(count=99):
 
 
 def test_a_run_takes_the_steps_that_are_left():
-    task, recorded = Line(), []
-    loop = Loop(task)
+    loop, recorded = Line(), []
     loop.steps = 2
     loop.run(batches(), None, lambda *report: recorded.append(report))
     assert loop.steps == 5
@@ -162,7 +152,7 @@ def test_a_run_takes_the_steps_that_are_left():
     loop.run(batches(), None, lambda *report: recorded.append(report))  # nothing is left
     assert (len(recorded), loop.steps) == (3, 5)
     with pytest.raises(InputError, match="Line: the texts have no tokens"):
-        Loop(Line()).run(iter(()), None, lambda *report: None)
+        Line().run(iter(()), None, lambda *report: None)
 
 
 @pytest.mark.parametrize(("seconds", "times"), [(1e9, [5]), (0, [1, 2, 3, 4, 5])])
@@ -170,17 +160,16 @@ def test_checkpoints_are_written_when_due_and_after_the_last_step(
     monkeypatch, tmp_path, seconds, times
 ):
     monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", seconds)
-    saved, loop = [], Loop(Line())
+    saved, loop = [], Line()
     save = loop.save
     monkeypatch.setattr(loop, "save", lambda path, at: saved.append(at[0]) or save(path, at))
     loop.run(batches(), tmp_path, lambda *report: None)
     assert saved == times
-    task = Line()
-    restored = Loop(task)
-    checkpoint = Checkpoint.find(tmp_path, task.settings)
+    restored = Line()
+    checkpoint = Checkpoint.find(tmp_path, restored.settings)
     assert checkpoint.path == tmp_path / CHECKPOINT
     assert restored.load(checkpoint) == (5, "x")
-    assert (restored.steps, task.values) == (5, loop.task.values)
+    assert (restored.steps, restored.values) == (5, loop.values)
     moments = [loop.optimizer.state_dict()["state"], restored.optimizer.state_dict()["state"]]
     assert str(moments[0]) == str(moments[1])
 
@@ -190,7 +179,7 @@ def test_a_checkpoint_is_due_more_than_so_many_seconds_after_the_last(monkeypatc
     clock = SimpleNamespace(monotonic=lambda: next(seconds), perf_counter=lambda: next(seconds))
     monkeypatch.setattr("lexicept.training.loop.time", clock)
     monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 60)
-    saved, loop = [], Loop(Line())
+    saved, loop = [], Line()
     monkeypatch.setattr(loop, "save", lambda path, at: saved.append(at[0]))
     loop.run(batches(), tmp_path, lambda *report: None)
     # Every step looks at the clock three times: 30, 60 and 90 seconds after the start.
@@ -201,14 +190,14 @@ def test_the_speed_is_an_average_that_leans_on_the_past(monkeypatch):
     seconds = iter([100.0, 100.5, 200.0, 201.0])
     clock = SimpleNamespace(perf_counter=lambda: next(seconds))
     monkeypatch.setattr("lexicept.training.loop.time", clock)
-    loop = Loop(Line())
+    loop = Line()
     speeds = [loop.step([1.0, 1.0]).split("  ")[2] for _ in range(2)]
     # Seven tokens in .5 seconds, then in 1: 14, and .9 · 14 + .1 · 7 = 13.3
     assert speeds == ["14 tokens/s", "13 tokens/s"]
 
 
 def test_a_checkpoint_of_other_settings_tells_which(tmp_path):
-    Loop(Line(Settings(weight_decay=0.5))).save(tmp_path / CHECKPOINT, (1,))
+    Line(Settings(weight_decay=0.5)).save(tmp_path / CHECKPOINT, (1,))
     with pytest.raises(InputError, match=r"weight_decay was 0\.5 and is now 0\.25"):
         Checkpoint.find(tmp_path, Settings(weight_decay=0.25))
 
@@ -224,9 +213,9 @@ class Touch:
 
 
 def test_a_checkpoint_runs_no_code(monkeypatch, tmp_path):
-    task = Line()
-    monkeypatch.setattr(task, "state", lambda: {"a": Touch(tmp_path / "ran")})
-    Loop(task).save(tmp_path / CHECKPOINT, (1,))
+    loop = Line()
+    monkeypatch.setattr(loop, "state", lambda: {"a": Touch(tmp_path / "ran")})
+    loop.save(tmp_path / CHECKPOINT, (1,))
     with pytest.raises(InputError, match="this checkpoint can't be read"):
-        Checkpoint.find(tmp_path, task.settings)
+        Checkpoint.find(tmp_path, loop.settings)
     assert not (tmp_path / "ran").exists()

@@ -30,9 +30,7 @@ LORA = {"trained": "lora", "freeze_head": True, "lora_rank": 3}
 @pytest.fixture(scope="module")
 def unbroken(inputs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("unbroken") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lexicept.training.ranking.run.write_curves", lambda *_: None)
-        train(configuration(inputs, model=LORA), folder)
+    train(configuration(inputs, model=LORA), folder)
     return folder
 
 

@@ -76,7 +76,6 @@ def test_what_trainings_prepare_is_shared_where_no_value_changes_it(config, tmp_
         folder = tmp_path / "out" / trial.changes[0]
         assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {
             "config.yaml",
-            "curves.png",
             "metrics.jsonl",
             "settings.json",
         }

@@ -8,7 +8,7 @@ import pytest
 from lexicept.concepts.word_labels import Firings, Namer, Tallies
 from lexicept.encoding.words import Tokenizer
 
-WORDS = [*("the", "of", ",", "1999", "heart", "hearts", "attack", "cell", "json", "schema"), "map"]
+WORDS = ["the", "of", ",", "1999", "heart", "hearts", "cell", "json", "schema", "map", "also"]
 
 
 def namer(size, fired, texts=None, held=None):
@@ -63,6 +63,10 @@ def test_a_name_is_spelled_as_the_common_word_with_much_of_the_activation():
         ([(0, ",", 3.0, 0, True), (0, "of", 1.0, 0, True)], "punctuation: ,"),
         ([(0, "1999", 3.0, 0, True)], "numbers: 1999"),
         ([(0, w, 0.4, 0, True) for w in (",", "the", "cell")], "topic: cell"),
+        (
+            [(0, ",", 0.4, 0, True), *((0, w, 0.2, 0, True) for w in ("the", "also", "cell"))],
+            "topic: cell",
+        ),
         (
             [(0, w, 0.4, 0, True) for w in (",", "the", "map")],
             "function words and punctuation: the",

@@ -1,13 +1,11 @@
-"""Datasets of texts, in the layouts of sentence-transformers and of BGE, as lists of ids."""
+"""Datasets of texts, in BGE's layout, as lists of ids."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -18,8 +16,6 @@ from lexicept.corpora.records import Location
 from lexicept.errors import InputError
 from lexicept.storage.workspace import new_folder
 
-_QUERIES = ("query", "anchor")
-_SCORES = ("score", "scores", "label", "labels")
 _FILES = ("*.jsonl", "*.jsonl.gz", "*.ndjson", "*.ndjson.gz")
 
 
@@ -35,68 +31,25 @@ class TextRow(NamedTuple):
 
 
 def import_texts(
-    source: str,
-    folder: str | os.PathLike[str],
-    *,
-    split: str = "train",
-    config: str | None = None,
-    scored_only: bool = False,
-) -> Lists:
-    """Write a dataset of texts as ``write_texts_dataset`` does: of a JSON Lines file or a folder of
-    such files, a folder of ``save_to_disk``, or the hub (``split`` and ``config``). Raises
-    InputError for an unreadable source, and like ``write_texts_dataset``."""
-    path = Path(source)
-    if not path.exists() or _saved(path):
-        records = read_texts_dataset(source, split, config)
-        return write_texts_dataset(records, folder, scored_only=scored_only)
-    files = [path]
-    if path.is_dir():
-        files = sorted({file for pattern in _FILES for file in path.rglob(pattern)})
-    if not files:
-        raise InputError(f"{path}: no JSON Lines files (.jsonl, .ndjson) here")
-    placed = chain.from_iterable(read_objects(str(file)) for file in files)
-    return _write_dataset(placed, Path(folder), scored_only)
-
-
-def read_texts_dataset(
-    name_or_path: str, split: str = "train", config: str | None = None
-) -> Iterator[dict[str, Any]]:
-    """Stream the rows of a Hugging Face dataset: a folder of ``save_to_disk``, or a hub name.
-    Raises InputError if the package ``datasets`` is missing or can't read the dataset."""
-    try:
-        datasets = import_module("datasets")
-    except ImportError:
-        raise InputError("Hugging Face datasets need `pip install datasets`") from None
-    try:
-        if _saved(Path(name_or_path)):
-            dataset = datasets.load_from_disk(name_or_path)
-            yield from dataset[split] if isinstance(dataset, datasets.DatasetDict) else dataset
-        else:
-            yield from datasets.load_dataset(name_or_path, config, split=split, streaming=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"dataset {name_or_path!r}, split {split!r}: {error}") from None
-
-
-def _saved(folder: Path) -> bool:
-    """Return True for a folder of ``save_to_disk``."""
-    return any((folder / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
-
-
-def write_texts_dataset(
-    rows: Iterable[Mapping[str, Any]], folder: str | os.PathLike[str], *, scored_only: bool = False
+    source: str | os.PathLike[str], folder: str | os.PathLike[str], *, scored_only: bool = False
 ) -> Lists:
     """Write rows of texts (see ``to_row``) as a BEIR folder with a list for each row in
     ``lists.jsonl``, so that training sees ids only: hashes of the texts. ``scored_only`` leaves out
-    rows without scores, as SPLARE does (Appendix A). Raises InputError for a row with other
-    columns, by its number, for no rows, or for an existing folder."""
-    target = Path(folder)
-    placed = ((Location(f"rows for {target}", n, "row"), row) for n, row in enumerate(rows, 1))
-    return _write_dataset(placed, target, scored_only)
+    rows without scores, as SPLARE does (Appendix A).
 
+    Args:
+        source: a JSON Lines file or a folder of such files.
 
-def _write_dataset(
-    rows: Iterable[tuple[Location, Mapping[str, Any]]], target: Path, scored_only: bool
-) -> Lists:
+    Raises:
+        InputError: no such files, a row with other columns, by its line, no rows, or an existing
+            ``folder``.
+    """
+    files, target = [Path(source)], Path(folder)
+    if files[0].is_dir():
+        files = sorted({file for pattern in _FILES for file in files[0].rglob(pattern)})
+    if not files:
+        raise InputError(f"{source}: no JSON Lines files (.jsonl, .ndjson) here")
+    rows = chain.from_iterable(read_objects(str(file)) for file in files)
     with new_folder(target, "dataset") as new:
         (new / "qrels").mkdir()
         with (
@@ -142,42 +95,30 @@ def _once(file: TextIO) -> Callable[[str], str]:
 
 
 def to_row(location: Location, fields: Mapping[str, Any]) -> TextRow:
-    """Read a row in either layout. Raises InputError for a row with other columns, by its place.
-
-    BGE: ``query``, ``pos`` and ``neg``, lists of texts, and optionally ``pos_scores`` and
-    ``neg_scores``. sentence-transformers: ``query`` or ``anchor``, ``positive``, ``negative``,
-    ``negative_1``, ..., and optionally ``score``, ``scores``, ``label`` or ``labels``: a score for
-    each document or, as for margin losses, the margin of the positive over each negative. Further
-    columns are ignored."""
-    if "pos" not in fields:
-        names = [next((name for name in _QUERIES if name in fields), _QUERIES[0]), "positive"]
-        names += [name for name in fields if re.fullmatch(r"negative(_\d+)?", name)]
-        query, *texts = [_text(location, fields, name, fields.get(name)) for name in names]
-        return TextRow(query, texts, 1, _scores(location, fields, len(texts)))
+    """Read a row: ``query``, ``pos`` and ``neg``, lists of texts, and optionally ``pos_scores`` and
+    ``neg_scores``; further columns are ignored. Raises InputError, naming ``location``, for a row
+    with other columns."""
     query = _text(location, fields, "query", fields.get("query"))
-    columns = {name: _texts(location, fields, name) for name in ("pos", "neg")}
-    texts = columns["pos"] + columns["neg"]
+    texts: list[str] = []
+    scores: list[float] = []
+    scored = any(fields.get(f"{name}_scores") is not None for name in ("pos", "neg"))
+    for name in ("pos", "neg"):
+        listed = fields.get(name)
+        if not isinstance(listed, list):
+            columns = ", ".join(fields)
+            raise location.error(f"{name} must be a list of texts; columns: {columns}")
+        texts += [_text(location, fields, name, text) for text in listed]
+        values = fields.get(f"{name}_scores")
+        if not scored or (values is None and not listed):
+            continue
+        if not isinstance(values, list):
+            raise location.error(f"{name}_scores must be a list of numbers")
+        if len(values) != len(listed):
+            raise location.error(f"{len(values)} {name}_scores for {len(listed)} texts")
+        scores += [finite_score(location, score) for score in values]
     if not texts:
         raise location.error("pos and neg are empty")
-    scores: list[float] | None = None
-    if any(fields.get(f"{name}_scores") is not None for name in columns):
-        scores = []
-        for name, listed in columns.items():
-            values = fields.get(f"{name}_scores")
-            values = [] if values is None and not listed else values
-            if not isinstance(values, list):
-                raise location.error(f"{name}_scores must be a list of numbers")
-            if len(values) != len(listed):
-                raise location.error(f"{len(values)} {name}_scores for {len(listed)} texts")
-            scores += [finite_score(location, score) for score in values]
-    return TextRow(query, texts, len(columns["pos"]), scores)
-
-
-def _texts(location: Location, fields: Mapping[str, Any], name: str) -> list[str]:
-    values = fields.get(name)
-    if not isinstance(values, list):
-        raise location.error(f"{name} must be a list of texts; columns: {', '.join(fields)}")
-    return [_text(location, fields, name, value) for value in values]
+    return TextRow(query, texts, len(fields["pos"]), scores if scored else None)
 
 
 def _text(location: Location, fields: Mapping[str, Any], name: str, text: Any) -> str:
@@ -188,16 +129,3 @@ def _text(location: Location, fields: Mapping[str, Any], name: str, text: Any) -
     except UnicodeEncodeError as error:
         raise location.error(f"the column {name}: {error.reason}") from None
     return text
-
-
-def _scores(location: Location, fields: Mapping[str, Any], documents: int) -> list[float] | None:
-    """Return a score for each document; with margins, the positive scores 0."""
-    value = next((fields[name] for name in _SCORES if name in fields), None)
-    if value is None:
-        return None
-    values = [finite_score(location, v) for v in (value if isinstance(value, list) else [value])]
-    if values and len(values) == documents - 1:
-        return [0.0, *(-margin for margin in values)]
-    if len(values) != documents:
-        raise location.error(f"{len(values)} scores for {documents} documents")
-    return values

@@ -95,7 +95,7 @@ def label(
         api_key_env: environment variable that holds the API key.
         concepts: number of concepts to label, the most frequent first.
     """
-    require("llm", "httpx2")
+    require("llm", "openai")
     from lexicept.concepts.llm_labels import Endpoint, label_index
     from lexicept.progress import ProgressLine
 

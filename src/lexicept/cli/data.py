@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from lexicept.checks import Count, check
 from lexicept.cli.common import print_report, require_training
-from lexicept.cli.declarations import takes
-from lexicept.errors import InputError
-
-if TYPE_CHECKING:
-    from lexicept.candidates.teachers import Teacher
 
 
 def pseudo_queries(
@@ -41,41 +36,36 @@ def pseudo_queries(
 
 
 def import_texts(
-    source: str,
+    source: Path,
     *,
     out: Path,
-    split: str = "train",
-    subset: str | None = None,
     scored_only: bool = False,
     as_json: bool = False,
 ) -> None:
     """Turn a dataset of texts into a BEIR folder with candidate lists.
 
     Args:
-        source: JSON Lines file, folder of such files, or Hugging Face dataset by its folder or
-            name. Columns: query, pos, neg, pos_scores, neg_scores (BGE), or query, positive,
-            negative, score (sentence-transformers).
+        source: JSON Lines file, or folder of such files, with query, pos, neg, pos_scores and
+            neg_scores (BGE).
         out: new BEIR folder, with lists.jsonl in it.
-        split: split of a Hugging Face dataset.
-        subset: subset of a dataset on the hub.
         scored_only: leave out lists without scores (SPLARE).
     """
     from lexicept.candidates.text_datasets import import_texts
 
-    lists = import_texts(source, out, split=split, config=subset, scored_only=scored_only)
+    lists = import_texts(source, out, scored_only=scored_only)
     print_report({"lists": len(lists), "folder": str(out)}, as_json)
 
 
-@takes("lexicept.candidates.mining:MiningSettings")
 def mine(
     index: Path,
     queries: str,
     *,
     out: Path,
     split: str = "train",
+    depth: int = 100,
+    vocabulary: str | None = None,
     restart: bool = False,
     as_json: bool = False,
-    **settings: Any,
 ) -> None:
     """Search an index with training queries, and write the results as candidate lists.
 
@@ -85,23 +75,25 @@ def mine(
     Args:
         queries: judged queries: a BEIR folder (its corpus is not needed) or an ir_datasets name.
         out: file for the candidate lists (.jsonl); must not exist.
+        depth: most candidates of a query; documents with score 0 are left out.
+        vocabulary: vocabulary to search; all by default.
     """
-    from lexicept.candidates import mining
     from lexicept.candidates.lists import from_qrels
+    from lexicept.candidates.mining import mine
     from lexicept.corpora import read_qrels, read_queries
     from lexicept.index.reader import IndexReader
     from lexicept.progress import ProgressLine
 
-    mining_settings = mining.MiningSettings(**settings)
+    check("depth", depth, Count)
     with ProgressLine() as progress:
-        opened = IndexReader.open(index)
         judged = from_qrels(read_qrels(queries, split))
-        lists = mining.mine(
-            opened,
+        lists = mine(
+            IndexReader.open(index),
             dict(read_queries(queries, split)),
             {item.query_id: item.documents for item in judged},
             out,
-            mining_settings,
+            depth,
+            vocabulary,
             restart=restart,
             progress=progress,
         )
@@ -113,29 +105,25 @@ def score(
     documents: str,
     queries: str,
     *,
-    teacher: list[str],
+    teacher: str,
     out: Path,
     split: str = "train",
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     batch_size: int = 32,
-    cache: Path | None = None,
     restart: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Score the documents of candidate lists with a teacher model.
+    """Score the documents of candidate lists with a cross-encoder.
 
     Re-running the command resumes interrupted scoring.
 
     Args:
         lists: candidate lists: a file of `lexicept data mine`, or another's, such as ColBERT's.
         queries: judged queries: a BEIR folder (its corpus is not needed) or an ir_datasets name.
-        teacher: KIND[:NAME][=WEIGHT]: bm25, bm25:LANGUAGE, dense (all-MiniLM-L6-v2), dense:MODEL
-            or cross-encoder:MODEL. With several teachers, standardised scores are added by weight.
+        teacher: cross-encoder of sentence-transformers, by its folder or name on the hub.
         out: file for the candidate lists (.jsonl); must not exist.
-        dtype: type of the weights of dense and cross-encoder teachers. By default the type that
-            they were saved in.
-        batch_size: texts or pairs that go through such a teacher at once.
-        cache: folder to cache embeddings in, for later runs.
+        dtype: type of the teacher's weights. By default the type that they were saved in.
+        batch_size: pairs that go through the teacher at once.
     """
     from lexicept.candidates.lists import Lists
     from lexicept.candidates.teachers import score_lists
@@ -143,48 +131,15 @@ def score(
     from lexicept.progress import ProgressLine
 
     check("batch_size", batch_size, Count)
-    scorer = _teacher(teacher, dtype, batch_size)
+    require_training()
+    from lexicept.training.ranking.neural_teachers import CrossEncoderTeacher
+
+    scorer = CrossEncoderTeacher(teacher, dtype, batch_size)
     with ProgressLine() as progress:
         opened = Lists.open(lists)
         texts = dict(read_queries(queries, split))
         contents = {document.id: document.content for document in read_documents(documents)}
         scored = score_lists(
-            opened, texts, contents, scorer, out, cache, restart=restart, progress=progress
+            opened, texts, contents, scorer, out, restart=restart, progress=progress
         )
     print_report({"lists": len(scored), "file": str(out)}, as_json)
-
-
-def _teacher(names: list[str], dtype: str | None, batch_size: int) -> Teacher:
-    """Return the teacher that the options name, a blend if there are several."""
-    from lexicept.candidates.teachers import Blend
-
-    weights: dict[Teacher, float] = {}
-    for name in names:
-        text, equals, weight = name.partition("=")
-        teacher = _single_teacher(text, dtype, batch_size)
-        if teacher in weights:
-            raise InputError(f"--teacher {text!r} is given twice")
-        try:
-            weights[teacher] = float(weight) if equals else 1.0
-        except ValueError:
-            raise InputError(f"--teacher {name!r}: the weight {weight!r} is not a number") from None
-    return Blend(weights) if len(weights) > 1 else next(iter(weights))
-
-
-def _single_teacher(text: str, dtype: str | None, batch_size: int) -> Teacher:
-    kind, _, name = text.partition(":")
-    named = [name] if name else []
-    if kind == "bm25":
-        from lexicept.candidates.teachers import BM25Teacher
-
-        return BM25Teacher(*named)
-    if kind not in ("dense", "cross-encoder") or (kind == "cross-encoder" and not name):
-        raise InputError(
-            f"--teacher {text!r}: only bm25, bm25:LANGUAGE, dense, dense:MODEL, cross-encoder:MODEL"
-        )
-    require_training()
-    from lexicept.training.ranking.neural_teachers import CrossEncoderTeacher, DenseTeacher
-
-    network: Any = DenseTeacher if kind == "dense" else CrossEncoderTeacher
-    teacher: Teacher = network(*named, dtype=dtype, batch_size=batch_size)
-    return teacher

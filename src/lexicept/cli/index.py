@@ -38,11 +38,11 @@ def delete(index: Path, document_ids: list[str], *, as_json: bool = False) -> No
 
 @takes("lexicept.pipelines.index:Index.merge")
 def merge(index: Path, as_json: bool = False, **options: Any) -> None:
-    """Weigh all documents of an index anew, and merge its parts.
+    """Weigh all documents of an index anew, and merge its postings.
 
-    Changes of an index of 131,072 documents or more add parts, whose weights are computed from
-    statistics of the collection as it was. They are merged without this command once a sixteenth of
-    the documents has changed. Prints whether there was anything to merge.
+    Changes of an index of 131,072 documents or more leave added postings, whose weights are
+    computed from statistics of the collection as it was. They are merged without this command once
+    a sixteenth of the documents has changed. Prints whether there was anything to merge.
     """
     import lexicept
 

@@ -7,18 +7,18 @@ the model replies.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
 import re
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-import httpx2
+from openai import APIError, APIStatusError, AsyncOpenAI
 
 from lexicept.errors import InputError
 from lexicept.index.atlas import Atlas, Example
@@ -46,16 +46,8 @@ LABELLED = ("words", "one text", "topic", "various words", "none")
 ATTEMPTS = 6
 """Number of requests for one concept while they fail."""
 
-FIRST_WAIT = 1.0
-"""Seconds before the second attempt; the wait doubles with each attempt."""
-
-LONGEST_WAIT = 60.0
-"""Largest wait in seconds."""
-
 TIMEOUT = 120.0
 """Seconds without an answer."""
-
-_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 _TASK = (
     "You name the concepts of a search index. You see the words that one concept fires on, and "
@@ -78,18 +70,18 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         try:
-            url = httpx2.URL(self.url)
-        except httpx2.InvalidURL as error:
-            raise InputError(f"the endpoint {self.url!r} is no address: {error}") from None
-        if url.scheme not in ("http", "https") or not url.host:
-            raise InputError(f"the endpoint {self.url!r} must begin with http:// or https://")
+            scheme, host, *_ = urlsplit(self.url)
+        except ValueError:
+            scheme = host = ""
+        if scheme not in ("http", "https") or not host:
+            raise InputError(f"the endpoint {self.url!r} must be a URL of http:// or https://")
         if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
             raise InputError("the endpoint's key holds characters that no key has")
 
     @property
-    def address(self) -> str:
-        """URL of chat completions."""
-        return f"{self.url.rstrip('/').removesuffix('/chat/completions')}/chat/completions"
+    def base(self) -> str:
+        """URL that the paths of the API begin with."""
+        return self.url.rstrip("/").removesuffix("/chat/completions")
 
 
 class Labels(NamedTuple):
@@ -139,27 +131,31 @@ def label_concepts(
 ) -> Labels:
     """Return labels of the ``count`` most frequent concepts without a label or with one from words.
 
-    Failed requests and requests without a label in the reply are repeated, with longer and longer
-    waits; a concept without a label after the last attempt is left out. Labels in ``store``, JSON
-    Lines, are not requested again. Raises InputError for an index without an atlas or of dimensions
-    with terms, an endpoint that refuses or does not answer, or no reply with a label.
+    Failed requests are repeated with longer and longer waits; a concept is left out if the reply
+    has no label. Labels in ``store``, JSON Lines, are not requested again. Raises InputError for an
+    index without an atlas or of dimensions with terms, an endpoint that refuses or does not answer,
+    or no reply with a label.
     """
     atlas = labelled_atlas(index)
     concepts = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in LABELLED]
     labels = {record["concept"]: record["label"] for record in map(json.loads, store.lines())}
     refused: dict[int, str] = {}
     missing = [concept_id for concept_id in concepts if concept_id not in labels]
-    stored = len(concepts) - len(missing)
-    for done, (concept_id, reply) in enumerate(_ask_all(index, missing, endpoint), stored + 1):
-        if isinstance(reply, _ReplyError):
-            refused[concept_id] = str(reply)
+
+    def record(concept_id: int, reply: bytes) -> None:
+        try:
+            labels[concept_id] = label = read_reply(reply)
+        except _ReplyError as error:
+            refused[concept_id] = str(error)
         else:
-            labels[concept_id] = reply
-            store.append_lines([json.dumps({"concept": concept_id, "label": reply})], len(labels))
+            store.append_lines([json.dumps({"concept": concept_id, "label": label})], len(labels))
+        done = sum(number in labels or number in refused for number in concepts)
         progress("labels", done, len(concepts))
+
+    asyncio.run(_ask_all(index, missing, endpoint, record))
     if refused and len(refused) == len(missing):
         reason = next(iter(refused.values()))
-        raise InputError(f"{endpoint.address}: no reply was a label; the first: {reason}")
+        raise InputError(f"{endpoint.base}: no reply was a label; the first: {reason}")
     return Labels(labels, refused)
 
 
@@ -178,70 +174,47 @@ class _ReplyError(Exception):
     """Raised for a reply without a label."""
 
 
-def _ask_all(
-    index: IndexReader, concept_ids: Sequence[int], endpoint: Endpoint
-) -> Iterator[tuple[int, str | _ReplyError]]:
-    stop = threading.Event()
-    headers = {} if endpoint.key is None else {"Authorization": f"Bearer {endpoint.key}"}
-    with (
-        httpx2.Client(headers=headers, timeout=TIMEOUT) as client,
-        ThreadPoolExecutor(CONCURRENT) as pool,
-    ):
-        requests = {pool.submit(_ask, client, index, n, endpoint, stop): n for n in concept_ids}
-        failure: BaseException | None = None
-        try:
-            for future in as_completed(requests):
-                if (error := future.exception()) is None:
-                    yield requests[future], future.result()
-                elif failure is None:
-                    # Replies that are on their way are paid for: they are kept.
-                    failure = error
-                    stop.set()
-        finally:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-    if failure is not None:
-        raise failure
-
-
-def _ask(
-    client: httpx2.Client,
+async def _ask_all(
     index: IndexReader,
-    concept_id: int,
+    concept_ids: Sequence[int],
     endpoint: Endpoint,
-    stop: threading.Event,
-) -> str | _ReplyError:
-    """Ask for the label of a concept; return it, or the problem with the last reply."""
-    body = {"model": endpoint.model, "messages": prompt(index, concept_id)}
-    failure: str | _ReplyError = ""
-    wait = 0.0
-    for attempt in range(ATTEMPTS):
-        if stop.wait(wait):
-            break
-        wait = min(FIRST_WAIT * 2**attempt, LONGEST_WAIT)
-        try:
-            response = client.post(endpoint.address, json=body)
-            if response.is_success:
-                return read_reply(response.content)
-        except httpx2.HTTPError as error:
-            failure = f"{type(error).__name__}: {error}"
-            continue
-        except _ReplyError as error:
-            failure = error
-            continue
-        failure = f"{response.status_code} {one_line(response.text[:1000])[:200]}"
-        if response.status_code not in _AGAIN:
-            raise InputError(f"{endpoint.address} answered {failure}")
-        wait += _retry_after(response)
-    if isinstance(failure, _ReplyError):
-        return failure
-    raise InputError(f"{endpoint.address}: {ATTEMPTS} requests failed, the last: {failure}")
+    record: Callable[[int, bytes], None],
+) -> None:
+    """Ask for the label of each concept and record the replies, until a request fails."""
+    failures: list[APIError] = []
+    free = asyncio.Semaphore(CONCURRENT)
+    client = AsyncOpenAI(
+        base_url=endpoint.base,
+        api_key=endpoint.key or "none",  # or the client would send OPENAI_API_KEY
+        timeout=TIMEOUT,
+        max_retries=ATTEMPTS - 1,
+    )
 
+    async def ask(concept_id: int) -> None:
+        async with free:
+            if failures:
+                return
+            messages: Any = prompt(index, concept_id)
+            try:
+                reply = await client.chat.completions.with_raw_response.create(
+                    model=endpoint.model, messages=messages
+                )
+            except APIError as error:
+                failures.append(error)
+            else:
+                record(concept_id, reply.content)
 
-def _retry_after(response: httpx2.Response) -> float:
-    """Return the seconds of the header ``Retry-After``, at most ``LONGEST_WAIT``."""
-    seconds = response.headers.get("Retry-After", "")
-    return min(float(seconds), LONGEST_WAIT) if re.fullmatch(r"\d{1,6}", seconds) else 0.0
+    async with client:
+        # Replies that are on their way at a failure are paid for: they are recorded.
+        await asyncio.gather(*map(ask, concept_ids))
+    if not failures:
+        return
+    failure = failures[0]
+    if isinstance(failure, APIStatusError):
+        text = one_line(failure.response.text[:1000])[:200]
+        raise InputError(f"{endpoint.base} answered {failure.status_code} {text}")
+    reason = failure.__cause__ or failure
+    raise InputError(f"{endpoint.base} does not answer: {type(reason).__name__}: {reason}")
 
 
 def prompt(index: IndexReader, concept_id: int) -> list[dict[str, str]]:

@@ -15,8 +15,16 @@ from lexicept.vectors import Floats, Integers
 SIGNIFICANT = 1.96
 """z-score above which a word is significant at 95 %."""
 
-MODALS = {"can", "cannot", "could", "may", "might", "must", "ought", "shall", "would"}
-GENERIC = {"en": stop_words("en_plus") | MODALS}
+LEFT_OUT = """
+    across along also although among amongst another anything can cannot could despite either ever
+    every everything hence however indeed many may might much must neither nevertheless onto
+    otherwise ought per perhaps quite rather shall since someone something than therefore though
+    throughout thus toward towards unless unlike upon via whatever whereas whether whichever whose
+    within without would yet
+"""
+"""Function words that the list ``en_plus`` leaves out."""
+
+GENERIC = {"en": stop_words("en_plus") | {*LEFT_OUT.split()}}
 """Function words by language, beside the tokenizer's stop words."""
 
 SOURCES = ("words", "function words", "punctuation", "numbers")

@@ -12,8 +12,16 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from lexicept.corpora.budgets import NothingToRead, check_time
-from lexicept.corpora.markdown import anchor_of
-from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, num_words, sections
+from lexicept.corpora.passages import (
+    TITLES,
+    Block,
+    Heading,
+    Parsed,
+    anchor_of,
+    num_words,
+    sections,
+    spelled,
+)
 from lexicept.corpora.text_encoding import decode_text
 
 _ELEMENTS = {
@@ -61,6 +69,11 @@ def parse_html(path: str, raw: bytes) -> Parsed:
     headed = [section._replace(title=_below(title, section.title)) for section in headed]
     texts = [text for section in headed for text in (section.title, section.text) if text]
     return Parsed("\n\n".join(texts), title, tuple(headed))
+
+
+def blocks_of(text: str) -> list[Block]:
+    """Return the headings and blocks of a piece of HTML."""
+    return [block for _, block in _blocks(_document("", text))]
 
 
 def _document(path: str, text: str) -> Any:
@@ -171,6 +184,6 @@ def _main(blocks: list[tuple[str, Block]]) -> Iterator[Block]:
     """Yield the blocks of <main>, or all blocks if more words stand outside."""
     words: Counter[str] = Counter()
     for region, block in blocks:
-        words[region] += num_words(block if isinstance(block, str) else block.text)
+        words[region] += num_words(spelled(block))
     whole = words["main"] < max(words[""], 1)
     return (block for region, block in blocks if whole or region == "main")

@@ -4,15 +4,16 @@ Readers open the dataset at once: they raise InputError if ir_datasets is missin
 name, or has no documents, queries or judgements for it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from lexicept.corpora.records import Document, Location, Qrel, Query, Records, readable
 from lexicept.errors import InputError, message_of
 from lexicept.fields.values import fields_in
+
+T = TypeVar("T")
 
 
 def read_documents(name: str) -> Records[Document]:
@@ -20,17 +21,19 @@ def read_documents(name: str) -> Records[Document]:
     dataset = load(name)
     if not dataset.has_docs():
         raise InputError(f"{name}: ir_datasets has no documents for it")
-    return _documents(name, dataset)
+    return _records(name, "document", dataset.docs_iter, _document)
 
 
 def read_queries(name: str, split: str) -> Records[Query]:
     """Open a dataset's split and return an iterator over the queries."""
-    return _queries(name, _load_split(name, split, "queries"))
+    queries = _load_split(name, split, "queries").queries_iter
+    return _records(name, "query", queries, lambda query: Query(query.query_id, _text(query)))
 
 
 def read_qrels(name: str, split: str) -> Iterator[Qrel]:
     """Open a dataset's split and return an iterator over the judgements."""
-    return _qrels(name, _load_split(name, split, "qrels"))
+    qrels = _load_split(name, split, "qrels").qrels_iter
+    return (read() for _, read in _records(name, "judgement", qrels, _qrel))
 
 
 def _package() -> Any:
@@ -66,57 +69,47 @@ def _load_split(name: str, split: str, records: str) -> Any:
     )
 
 
-@contextmanager
-def _fetched(name: str) -> Iterator[None]:
-    """Turn any error of ir_datasets (downloads, parsers, missing packages) into InputError."""
+def _records(
+    name: str, unit: str, iterate: Callable[[], Any], convert: Callable[[Any], T]
+) -> Iterator[tuple[Location, Callable[[], T]]]:
+    """Yield converted records. Raises InputError for any error of ir_datasets: of downloads, of
+    parsers, and for missing packages."""
     try:
         with readable(name):
-            yield
+            for position, record in enumerate(map(convert, iterate()), 1):
+                yield Location(name, position, unit), partial(_itself, record)
     except InputError:
         raise
     except Exception as error:
         raise InputError(f"{name}: ir_datasets can't read it: {message_of(error)}") from error
 
 
-def _documents(name: str, dataset: Any) -> Records[Document]:
-    with _fetched(name):
-        for position, document in enumerate(dataset.docs_iter(), 1):
-            title = getattr(document, "title", None) or ""
-            text = _without(title, _text(document))
-            location = Location(name, position, "document")
-            fields = _fields(document, f"{title}\n{text}")
-            yield location, partial(Document, document.doc_id, text, title, fields)
+def _itself(record: T) -> T:
+    return record
+
+
+def _document(document: Any) -> Document:
+    title = getattr(document, "title", None) or ""
+    text = _without(title, _text(document))
+    return Document(document.doc_id, text, title, _fields(document, f"{title}\n{text}"))
+
+
+def _qrel(qrel: Any) -> Qrel:
+    return Qrel(qrel.query_id, qrel.doc_id, int(qrel.relevance))
 
 
 def _fields(document: Any, indexed_text: str) -> dict[str, Any]:
     """Return the attributes of a document beside id, title, text and texts in ``indexed_text``."""
     attributes = document._asdict() if hasattr(document, "_asdict") else vars(document)
-    return {
-        name: value
-        for name, value in fields_in(
-            attributes, {"doc_id", "title", "text", "default_text"}
-        ).items()
-        if not isinstance(value, bytes) and not (isinstance(value, str) and value in indexed_text)
-    }
+    fields = fields_in(attributes, {"doc_id", "title", "text", "default_text"}).items()
+    shown = {name: value for name, value in fields if not isinstance(value, bytes)}
+    return {n: v for n, v in shown.items() if not (isinstance(v, str) and v in indexed_text)}
 
 
 def _without(title: str, text: str) -> str:
     """Remove the title from the start of a text, so that the title's words do not count twice."""
     remainder = text.removeprefix(title)
     return remainder.lstrip() if not remainder or remainder[0].isspace() else text
-
-
-def _queries(name: str, dataset: Any) -> Records[Query]:
-    with _fetched(name):
-        for position, query in enumerate(dataset.queries_iter(), 1):
-            location = Location(name, position, "query")
-            yield location, partial(Query, query.query_id, _text(query))
-
-
-def _qrels(name: str, dataset: Any) -> Iterator[Qrel]:
-    with _fetched(name):
-        for qrel in dataset.qrels_iter():
-            yield Qrel(qrel.query_id, qrel.doc_id, int(qrel.relevance))
 
 
 def _text(record: Any) -> str:

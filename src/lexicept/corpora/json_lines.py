@@ -35,9 +35,9 @@ def read_documents(path: str, *, anonymous: bool = True) -> Records[Document]:
         yield location, partial(_document, location, line, anonymous)
 
 
-def _document(location: Location, line: bytes, anonymous: bool) -> Document:
+def _document(location: Location, line_or_value: Any, anonymous: bool = True) -> Document:
     default_id = str(location.position) if anonymous else None
-    return to_document(location, _object(location, line), default_id)
+    return to_document(location, _object(location, line_or_value), default_id)
 
 
 def read_json(path: str) -> Records[Document]:
@@ -49,13 +49,11 @@ def read_json(path: str) -> Records[Document]:
     lines = filled_lines(path, LARGEST_ARRAY)
     head = [] if start == b"[" else list(islice(lines, 1))
     values = _one_object(path, head[0][1]) if head else _parsed(path) if start else None
-    if values is None:
-        for location, line in chain(head, lines):
-            yield location, partial(_document, location, line, True)
-        return
-    for position, value in enumerate(values, 1):
+    for location, line in chain(head, lines) if values is None else ():
+        yield location, partial(_document, location, line)
+    for position, value in enumerate(values or (), 1):
         location = Location(path, position, "object")
-        yield location, partial(_element, location, value)
+        yield location, partial(_document, location, value)
 
 
 def _one_object(path: str, first_line: bytes) -> list[Any] | None:
@@ -64,8 +62,7 @@ def _one_object(path: str, first_line: bytes) -> list[Any] | None:
         json.loads(first_line)
         return None
     with suppress(InputError):
-        parsed = _parsed(path)
-        return [parsed] if isinstance(parsed, dict) else None
+        return [parsed] if isinstance(parsed := _parsed(path), dict) else None
     return None
 
 
@@ -83,10 +80,6 @@ def _parsed(path: str) -> Any:
     except (ValueError, RecursionError) as error:  # an endless number, endless nesting
         raise location.error(f"not valid JSON: {error}") from error
     return values
-
-
-def _element(location: Location, value: Any) -> Document:
-    return to_document(location, _checked(location, value), str(location.position))
 
 
 def to_document(
@@ -157,11 +150,9 @@ def parse_line(location: Location, line: bytes) -> Any:
         raise location.error(f"not valid JSON: {error}") from error
 
 
-def _object(location: Location, line: bytes) -> dict[str, Any]:
-    return _checked(location, parse_line(location, line))
-
-
-def _checked(location: Location, value: Any) -> dict[str, Any]:
+def _object(location: Location, line_or_value: Any) -> dict[str, Any]:
+    is_line = isinstance(line_or_value, bytes)
+    value = parse_line(location, line_or_value) if is_line else line_or_value
     if not isinstance(value, dict):
         raise location.error(f"not a JSON object but {_json_type(value)}")
     return value

@@ -7,23 +7,21 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from functools import cache
-from html.parser import HTMLParser
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lexicept.corpora.budgets import FRONT_MATTER, NESTED_TEXTS, NESTING, check_time, note
+from lexicept.corpora.html import blocks_of
 from lexicept.corpora.json_lines import RESERVED
-from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
+from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks, spelled
 from lexicept.errors import InputError, message_of
 from lexicept.fields.values import MOST_FIELDS
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
-    from markdown_it.ruler import RuleOptionsType
     from markdown_it.rules_block import StateBlock
-    from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
 _FRONT_MATTER = re.compile(
@@ -38,25 +36,32 @@ DEEPEST = 10
 """Most mappings inside one another in front matter."""
 
 # No mark stands inside another one: else the time would grow with the square.
-_SHORTCODE = re.compile(
-    r"\{\{(?:(?!\{\{|\}\}).){0,4000}+\}\}|\{([%#])(?:(?!\{\1|\1\}).){0,4000}+\1\}", re.S
+_SITE_MARKS = re.compile(
+    r"(?P<code>^[ \t]*(?P<fence>```|~~~).*?(?:^[ \t]*(?P=fence)|\Z)|`[^`\n]*`)"
+    r"|(?<!\\)\{\{(?P<shortcode>(?:(?!\{\{|\}\}).){0,4000}+)\}\}"
+    r"|\{(?P<sign>[%#])(?P<tag>(?:(?!\{(?P=sign)|(?P=sign)\}).){0,4000}+)(?P=sign)\}"
+    r"|^::: \w+(?:\.\w+)+[ \t]*(?:\n {4}[^\n]*)*"
+    r"|^(?P<indent>[ \t]*)===[!+]?[ \t]+(?=[\"'])",
+    re.S | re.M,
 )
-"""Shortcodes, variables and comments of Hugo, Jekyll, Jinja and the like."""
-_CODE_SHORTCODE = re.compile(r"\{[{%][<%]?-?\s*(highlight|code|codeblock)\b")
-_ATTRIBUTES = re.compile(r"\{:?[ \t]*[#.][\w-][^{}\n]*\}|\{:[^{}\n]*\}")
-_CONTAINER = re.compile(r"""(?:!!!|\?\?\?\+?|===[!+]?(?=[ \t]+["']))[ \t]+(?P<kind>[^\n]*)""")
-"""Admonitions and tabs of Python-Markdown, with the content indented by four."""
-_FENCED_DIV = re.compile(r":{3,}[ \t]*(\{[^}\n]*\}|[\w.-]+)?(.*)")
-"""A fence of a container: Pandoc, MyST, VuePress, Docusaurus; ``::: module`` of mkdocstrings."""
+"""Code, which stays as it is; shortcodes, variables and comments of Hugo, Jekyll, Jinja and the
+like; names of mkdocstrings; and tabs of Python-Markdown."""
+_CODE_SHORTCODE = re.compile(r"[<%]?-?\s*(?:end|/\s*)?(?:highlight|code|codeblock)\b")
+_LIST = r"(?:\{:?[ \t]*[#.][\w-][^{}\n]*\}|\{:[^{}\n]*\})"
+_ATTRIBUTES = re.compile(rf"\A{_LIST}|(?<![ \t])[ \t]*{_LIST}\Z")
+"""Lists of attributes behind an inline element, or at the end of a text."""
 _MARK = re.compile(r"\[!\w+\][+-]?[ \t]*|\[[ xX]\][ \t]+")
 """Marks at the start of quotations and list items: ``[!NOTE]``, ``[x]``."""
 _WIKI_LINK = re.compile(r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")
-_DROPPED_TARGET = re.compile("\\[([^\\[\\]]*)\\]\\([^()\x01]*\x01[^()]*\\)")
 _ICON = re.compile(r"(?<!\w):(?:material|fontawesome|octicons|simple)-[\w-]+:")
 _MYST_ROLE = re.compile(r"\{[\w:-]+\}$")
 _MYST_DIRECTIVE = re.compile(
     r"\{(?!code|literal|math|toctree|include|figure|image|mermaid)[\w:-]+\}"
 )
+_OPTIONS = re.compile(r"\A(?::[\w-]+:.*\n)+")
+_DIRECTIVE_NAME = re.compile(r"\{[^}\n]*\}|[\w.-]+")
+_TAG = re.compile(r"<(?P<end>/?)(?P<name>[A-Za-z][\w-]*)")
+_HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "iframe"})
 _ANCHOR = re.compile(r"\{[^{}#]*#([\w:.-]++)[^{}]*\}$")
 
 
@@ -70,12 +75,18 @@ def parse_markdown(text: str) -> Parsed:
     return parsed_blocks(markdown_blocks(text), str(title), front)
 
 
-def markdown_blocks(text: str, depth: int = 0) -> list[Block]:
-    """Return the headings and the blocks' texts of Markdown, itself inside ``depth`` others."""
+def markdown_blocks(
+    text: str, depth: int = 0, references: MutableMapping[str, Any] | None = None
+) -> list[Block]:
+    """Return the headings and the blocks' texts of Markdown, itself inside ``depth`` others, whose
+    ``references`` count too."""
     if depth > NESTED_TEXTS:
         return [text]
+    if not depth:
+        text = _SITE_MARKS.sub(_without_site_mark, text)
     blocks: list[Block] = []
-    for separator, block in _shown(_parser().parse(text), depth):
+    references = {} if references is None else references
+    for separator, block in _shown(_parser().parse(text, references), depth, references):
         block = block if isinstance(block, Heading) else block.strip("\n")
         if isinstance(block, Heading) or not block.strip():
             blocks += [block] if isinstance(block, Heading) else []
@@ -86,7 +97,19 @@ def markdown_blocks(text: str, depth: int = 0) -> list[Block]:
     return blocks
 
 
-def _shown(tokens: Sequence[Token], depth: int) -> Iterator[tuple[str, Block]]:
+def _without_site_mark(match: re.Match[str]) -> str:
+    """Return code as it is, a shortcode for code as a fence, a tab as an admonition, and nothing in
+    place of any other mark of a site generator."""
+    if match["code"] is not None:
+        return match[0]
+    if match["indent"] is not None:
+        return f"{match['indent']}!!! tab "
+    return "```" if _CODE_SHORTCODE.match(match["shortcode"] or match["tag"] or "") else ""
+
+
+def _shown(
+    tokens: Sequence[Token], depth: int, references: MutableMapping[str, Any]
+) -> Iterator[tuple[str, Block]]:
     """Yield headings and texts, each after the separator from the text before."""
     lists, at_start = 0, True
     cells: list[str] = []
@@ -104,27 +127,30 @@ def _shown(tokens: Sequence[Token], depth: int) -> Iterator[tuple[str, Block]]:
                 yield "" if at_start else "\n", "\t".join(cells)
                 cells, at_start = [], False
             case "inline":
-                spelled = _inline_text(token.children or ())
-                if token.level > 1 and (mark := _MARK.match(spelled)):
-                    spelled = spelled[mark.end() :]
+                text = _inline_text(token.children or ())
+                if token.level > 1 and (mark := _MARK.match(text)):
+                    text = text[mark.end() :]
                 # A heading inside a quotation or a list heads no section.
                 if before.type == "heading_open" and before.level == 0:
-                    words = " ".join(spelled.split())
+                    words = " ".join(text.split())
                     anchor = _ANCHOR.search(token.content)
                     level = int(before.tag[1:])
                     yield "", Heading(level, words, anchor[1] if anchor else anchor_of(words))
                 else:
-                    yield "\n" if before.hidden and not at_start else "", spelled
+                    yield "\n" if before.hidden and not at_start else "", text
                     at_start = False
-            case "fence" if _MYST_DIRECTIVE.match(token.info):
-                title = token.info.partition("}")[2]
-                for block in markdown_blocks(f"{title}\n\n{token.content}", depth + 1):
-                    yield "", block.text if isinstance(block, Heading) else block
+            case "fence" | "colon_fence" if token.type == "colon_fence" or _MYST_DIRECTIVE.match(
+                token.info
+            ):
+                title = _DIRECTIVE_NAME.sub("", token.info.strip(), count=1).strip(' \t"[]{}')
+                text = f"{title}\n\n{_OPTIONS.sub('', token.content)}"
+                for block in markdown_blocks(text, depth + 1, references):
+                    yield "", spelled(block) if token.level else block
             case "fence" | "code_block":
                 yield "", token.content
             case "html_block":
-                for block in _Tags.of(token.content).blocks:
-                    yield "", block.text if isinstance(block, Heading) and token.level else block
+                for block in blocks_of(token.content):
+                    yield "", spelled(block) if token.level else block
 
 
 def label_of(text: str) -> str:
@@ -138,10 +164,12 @@ def _inline_text(tokens: Sequence[Token]) -> str:
     for token in tokens:
         match token.type:
             case "html_inline":
-                tag = _Tags.of(token.content)
-                hidden = tag.hidden if tag.tags else hidden
-                texts += (block for block in tag.blocks if isinstance(block, str))
-                texts += "\n" if "br" in tag.tags else ""
+                match = _TAG.match(token.content)
+                name = match["name"].lower() if match else ""
+                if match and name in _HIDDEN:
+                    hidden = not match["end"] and not token.content.endswith("/>")
+                texts += map(spelled, blocks_of(token.content)) if name == "img" else ()
+                texts += "\n" if name == "br" else ""
             case _ if hidden:
                 continue
             case "code_inline" if role := _MYST_ROLE.search(texts[-1]):
@@ -153,116 +181,30 @@ def _inline_text(tokens: Sequence[Token]) -> str:
                 texts.append(" ")
             case "hardbreak":
                 texts.append("\n")
+            case "text":
+                texts.append(_ATTRIBUTES.sub("", token.content))
             case _:
                 texts.append(token.content)
     text = "".join(texts)
-    if "\x01" in text:
-        text = _DROPPED_TARGET.sub(r"\1", text).replace("\x01", "")
     text = _ICON.sub("", _WIKI_LINK.sub(r"\1", text)) if "[[" in text or ":" in text else text
     return text.strip()
 
 
-class _Tags(HTMLParser):
-    """The shown text of a piece of HTML: headings and blocks."""
-
-    INLINE = frozenset({
-        "a", "abbr", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font",
-        "i", "img", "input", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span",
-        "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr",
-    })  # fmt: skip
-    HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "iframe"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.hidden = False
-        self.blocks: list[Block] = []
-        self._texts: list[str] = []
-
-    @classmethod
-    def of(cls, html: str) -> _Tags:
-        """Parse a piece."""
-        parser = cls()
-        parser.feed(html)
-        parser.close()
-        return parser
-
-    def close(self) -> None:
-        """Read what is left, and end the last block."""
-        super().close()
-        self._end()
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.hidden = self.hidden or tag in self.HIDDEN
-        if tag not in self.INLINE:
-            self._end()
-        if tag == "img":
-            self._texts.append(dict(attributes).get("alt") or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.tags.append(tag)
-        self.hidden = self.hidden and tag not in self.HIDDEN
-        if re.fullmatch("h[1-6]", tag):
-            words = " ".join("".join(self._texts).split())
-            self.blocks += [Heading(int(tag[1]), words, anchor_of(words))] if words else []
-            self._texts = []
-        elif tag not in self.INLINE:
-            self._end()
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        hidden = self.hidden
-        self.handle_starttag(tag, attributes)
-        self.hidden = hidden
-
-    def handle_data(self, data: str) -> None:
-        if not self.hidden:
-            self._texts.append(data)
-
-    def updatepos(self, start: int, end: int) -> int:
-        """Check the time at each tag and text; the base class counts lines here."""
-        check_time()
-        return end
-
-    def _end(self) -> None:
-        text = _SHORTCODE.sub("", "".join(self._texts))
-        self.blocks += [" ".join(text.split())] if text.strip() else []
-        self._texts = []
-
-
 @cache
 def _parser() -> MarkdownIt:
-    """Return a parser of CommonMark, tables, footnotes, admonitions and shortcodes."""
+    """Return a parser of CommonMark, tables, footnotes, admonitions and fenced divisions."""
     # Slow to import, and a search does not need them.
     from markdown_it import MarkdownIt
+    from mdit_py_plugins.admon import admon_plugin
+    from mdit_py_plugins.colon_fence import colon_fence_plugin
     from mdit_py_plugins.footnote import footnote_plugin
 
     parser = MarkdownIt("commonmark", {"maxNesting": NESTING}).enable(["table", "strikethrough"])
     parser.use(footnote_plugin, inline=False, move_to_end=False)
-    ends: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    parser.block.ruler.before("fence", "shortcode", _shortcode_lines, ends)
-    parser.block.ruler.before("fence", "container", _container, ends)
-    parser.inline.ruler.before("link", "shortcode", _inline_mark)
+    parser.use(admon_plugin).use(colon_fence_plugin)
     parser.block.ruler.before("table", "deep", _deep)
     parser.inline.ruler.before("text", "time", check_time)
     return parser
-
-
-def _inline_mark(state: StateInline, silent: bool) -> bool:
-    """Skip a shortcode or an attribute list."""
-    source, start = state.src, state.pos
-    if source[start] != "{":
-        return False
-    match = _SHORTCODE.match(source, start)
-    if match is None and (attributes := _ATTRIBUTES.match(source, start)):
-        ended = source[attributes.end() : attributes.end() + 1] in ("", "\n")
-        match = attributes if ended or source[start - 1 : start] in (*")]`*_",) else None
-    if match is None or match.end() > state.posMax:
-        return False
-    if not silent:
-        state.pending += "\x01"
-    state.pos = match.end()
-    return True
 
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -277,78 +219,6 @@ def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     token.content = state.getLines(start, line, state.blkIndent, False)
     state.line = line
     return True
-
-
-def _line(state: StateBlock, line: int) -> tuple[int, int]:
-    """Return the bounds of a line's text."""
-    return state.bMarks[line] + state.tShift[line], state.eMarks[line]
-
-
-def _shortcode_lines(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Skip lines of a shortcode; the content of a shortcode for code is code."""
-    begin = _line(state, start)[0]
-    if state.src[begin : begin + 2] not in ("{{", "{%", "{#") or state.is_code_block(start):
-        return False
-    match = _SHORTCODE.match(state.src, begin)
-    code = _CODE_SHORTCODE.match(state.src, begin)
-    if match is None:
-        return False
-    last_line = start
-    while last_line + 1 < end and state.eMarks[last_line] < match.end():
-        last_line += 1
-    if state.src[match.end() : state.eMarks[last_line]].strip():
-        return False
-    if code is not None:
-        closing = re.compile(rf"\{{[{{%][<%]?-?\s*(end|/\s*){code[1]}\b")
-        for line in range(last_line + 1, end):
-            if closing.match(state.src, _line(state, line)[0]):
-                if not silent:
-                    token = state.push("code_block", "code", 0)
-                    token.content = state.getLines(last_line + 1, line, state.blkIndent, False)
-                last_line = line
-                break
-    if not silent:
-        state.line = last_line + 1
-    return True
-
-
-def _container(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read an admonition, a tab or a fenced division: the title and the blocks inside."""
-    begin, stop = _line(state, start)
-    if state.src[begin : begin + 3] not in ("!!!", "???", "===", ":::"):
-        return False
-    opening = state.src[begin:stop]
-    indented = _CONTAINER.fullmatch(opening)
-    division = _FENCED_DIV.fullmatch(opening)
-    if state.is_code_block(start) or not (indented or division):
-        return False
-    if silent:
-        return True
-    next_line, indent = start + 1, state.sCount[start] + 4
-    if indented:
-        quoted = re.search(r"""(["'])(.*)\1""", indented["kind"])
-        title = quoted[2] if quoted else ""
-    else:
-        title = division[2].strip(' \t"[]{}') if division else ""
-    if indented or (division and "." in (division[1] or "")):
-        while next_line < end and (state.isEmpty(next_line) or state.sCount[next_line] >= indent):
-            next_line += 1
-    state.push("paragraph_open", "p", 1)
-    token = state.push("inline", "", 0)
-    token.content, token.children = title, []
-    state.push("paragraph_close", "p", -1)
-    if indented:
-        outside = state.lineMax, state.blkIndent, state.level
-        state.lineMax, state.blkIndent, state.level = next_line, indent, state.level + 1
-        state.md.block.tokenize(state, start + 1, next_line)
-        state.lineMax, state.blkIndent, state.level = outside
-    state.line = next_line
-    return True
-
-
-def anchor_of(heading: str) -> str:
-    """Return GitHub's anchor of a heading: the words in lower case, joined by hyphens."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def _flat(fields: dict[Any, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

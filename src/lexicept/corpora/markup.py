@@ -10,8 +10,8 @@ from typing import Any
 from unicodedata import lookup, normalize
 
 from lexicept.corpora.budgets import check_time
-from lexicept.corpora.markdown import anchor_of, parse_markdown
-from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
+from lexicept.corpora.markdown import parse_markdown
+from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks
 from lexicept.fields.values import parse_date
 
 Rule = tuple[str, str | Callable[[re.Match[str]], str]]

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from lexicept.corpora.budgets import NothingToRead, check_time
-from lexicept.corpora.markdown import anchor_of
-from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
+from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks
 from lexicept.corpora.zipped_xml import ENCRYPTED, Archive, child, described, get, text_of
 
 MOST_REPEATED = 1_000

@@ -48,6 +48,16 @@ Block: TypeAlias = str | Heading
 """A heading, or the text of a paragraph, a table, or code."""
 
 
+def anchor_of(heading: str) -> str:
+    """Return GitHub's anchor of a heading: the words in lower case, joined by hyphens."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def spelled(block: Block) -> str:
+    """Return the text of a block."""
+    return block.text if isinstance(block, Heading) else block
+
+
 class Section(NamedTuple):
     """A part of a document under a heading, or on a page."""
 
@@ -79,8 +89,9 @@ def parsed_blocks(
     if heading is not None and title in ("", heading.text):
         title = heading.text
         blocks.remove(heading)
-    texts = (block.text if isinstance(block, Heading) else block for block in blocks)
-    return Parsed("\n\n".join(filter(None, texts)), title, tuple(sections(blocks)), fields)
+    return Parsed(
+        "\n\n".join(filter(None, map(spelled, blocks))), title, tuple(sections(blocks)), fields
+    )
 
 
 def authored(title: str) -> str:

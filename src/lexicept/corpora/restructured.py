@@ -13,7 +13,7 @@ from typing import Any
 
 from lexicept.corpora.budgets import NothingToRead, check_time
 from lexicept.corpora.markdown import label_of
-from lexicept.corpora.passages import Block, Heading, Parsed, Section, parsed_blocks
+from lexicept.corpora.passages import Block, Heading, Parsed, Section, parsed_blocks, spelled
 from lexicept.corpora.records import MOST_CHARACTERS
 
 _DIRECTIVE = re.compile(
@@ -188,9 +188,9 @@ def _blocks(node: Any, level: int) -> Iterator[Block]:
             continue
         elif isinstance(child, nodes.row):
             cells = (_blocks(cell, level) for cell in child.children)
-            yield "\t".join(" ".join(map(_spelled, cell)) for cell in cells)
+            yield "\t".join(" ".join(map(spelled, cell)) for cell in cells)
         elif isinstance(child, nodes.field):
-            body = " ".join(map(_spelled, _blocks(child[1], level)))
+            body = " ".join(map(spelled, _blocks(child[1], level)))
             if body:
                 yield f"{child[0].astext()}: {body}"
         elif isinstance(child, nodes.TextElement | nodes.image):
@@ -198,10 +198,6 @@ def _blocks(node: Any, level: int) -> Iterator[Block]:
                 yield text
         else:
             yield from _blocks(child, level)
-
-
-def _spelled(block: Block) -> str:
-    return block.text if isinstance(block, Heading) else block
 
 
 def _text(node: Any) -> str:

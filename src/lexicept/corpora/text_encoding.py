@@ -27,7 +27,6 @@ SAMPLE = 2**16
 _PRESCANNED = 1_024
 """Bytes at the beginning of a file that detectors search for the encoding of HTML."""
 
-_META = re.compile(rb"<meta\b[^>]{0,200}?charset", re.I)
 _XML = re.compile(rb"^\s*<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([\w.:-]{1,40})[^>]*>")
 _HIGH = bytes(range(128, 256))
 
@@ -112,15 +111,11 @@ def likeliest(encoded: bytes) -> str:
 def _declared(encoded: bytes) -> str | None:
     """Return the encoding that HTML declares; None for UTF-8, or without a known declaration."""
     detect = import_module("turbohtml.detect").detect
-    late = _META.search(encoded[: 16 * SAMPLE], _PRESCANNED)
-    for start in (0, late.start() if late else len(encoded)):
-        # Without a declaration the last letter decides.
-        letters = encoded[start : start + _PRESCANNED].translate(None, _HIGH)
-        letters = _XML.sub(rb"<meta charset=\1>", letters)
-        match = detect(letters.ljust(_PRESCANNED) + "é".encode())
-        if match.encoding not in ("UTF-8", "replacement"):
-            return str(match.codec)
-    return None
+    # Without a declaration the last letter decides.
+    letters = encoded[:_PRESCANNED].translate(None, _HIGH)
+    letters = _XML.sub(rb"<meta charset=\1>", letters)
+    match = detect(letters.ljust(_PRESCANNED) + "é".encode())
+    return None if match.encoding in ("UTF-8", "replacement") else str(match.codec)
 
 
 def _wide(encoded: bytes) -> str:

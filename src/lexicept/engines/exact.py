@@ -243,25 +243,9 @@ class ExactEngine(PostingsEngine):
         check_finite([(dimensions, scores)])
         return np.maximum(scores, 0, out=scores)
 
-    def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
-        present: npt.NDArray[np.bool_] = np.logical_or.reduce(self.lengths[:, dimensions], axis=0)
-        return present
-
-    def postings(self, dimensions: slice) -> Ranking:
-        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
-        segments = [self._segment_postings(n, dimensions) for n in range(self.num_segments)]
-        columns, documents, weights = map(np.concatenate, zip(nothing, *segments, strict=True))
-        check_df(columns, dimensions, self.df)
-        order = np.argsort(columns, kind="stable")
-        return documents[order], weights[order]
-
-    def _segment_postings(
-        self, number: int, dimensions: slice
-    ) -> tuple[Integers, Integers, Floats]:
-        """Return dimension, document and weight of a segment's postings."""
-        columns = np.arange(self.num_dimensions)[dimensions]
-        tabled, count = self._tabled[number, dimensions], int(self._counts[number])
-        listed, starts = columns[~tabled], self.lists.starts[number]
+    def segment(self, number: int) -> sp.csr_array:
+        tabled, count = self._tabled[number], int(self._counts[number])
+        listed, starts = np.flatnonzero(~tabled), self.lists.starts[number]
         lengths = self.lengths[number, listed].astype(np.int64)
         offset = int(starts[listed[0]]) if listed.size else 0
         byte = int(self.lists.gap_starts[number, listed[0]]) if listed.size else 0
@@ -273,15 +257,16 @@ class ExactEngine(PostingsEngine):
         posting_dimensions = [np.repeat(listed, lengths)[postings]]
         documents, weights = [listed_documents[postings]], [entry_weights[postings]]
         # A row of the table has a weight per document, 0 for no posting.
-        for column in columns[tabled].tolist():
+        for column in np.flatnonzero(tabled).tolist():
             table_row = self.table[starts[column] : starts[column] + count]
             (having,) = np.nonzero(table_row)
             posting_dimensions.append(np.full(having.size, column))
             documents.append(having)
             weights.append(table_row[having])
         dimension, document = np.concatenate(posting_dimensions), np.concatenate(documents)
-        document_numbers = (document + number * SEGMENT).astype(np.int32)
-        return dimension, document_numbers, np.concatenate(weights) * self.scales[dimension]
+        scaled = np.concatenate(weights) * self.scales[dimension]
+        shape = count, self.num_dimensions
+        return sp.csr_array(sp.coo_array((scaled, (document, dimension)), shape=shape))
 
     def posting_lists(self, dimensions: Integers) -> PostingLists:
         documents: list[Integers] = [np.empty(0, np.int64)]
@@ -309,12 +294,6 @@ class ExactEngine(PostingsEngine):
         gaps, widths = lists.gaps[lists.gap_starts[cell] :], np.array([width], np.uint8)
         return unpack(gaps, np.array([length]), widths), lists.weights[start : start + length]
 
-    def segment(self, number: int) -> sp.csr_array:
-        columns, documents, weights = self._segment_postings(number, slice(None))
-        shape = (int(self._counts[number]), self.num_dimensions)
-        cells = documents - number * SEGMENT, columns
-        return sp.csr_array(sp.coo_array((weights, cells), shape=shape))
-
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         weights = np.zeros(len(dimensions))
         segment, position = divmod(document, SEGMENT)
@@ -327,12 +306,3 @@ class ExactEngine(PostingsEngine):
         if not np.isfinite(weights).all():
             raise IndexFormatError("damaged postings: weights that are not finite")
         return weights
-
-
-def check_df(columns: Integers, dimensions: slice, df: Integers) -> None:
-    """Compare the dimensions of postings, all those of some neighbouring dimensions, with document
-    frequencies [V]. Raises IndexFormatError for a dimension with more or fewer postings."""
-    start, stop, _ = dimensions.indices(df.size)
-    counts = np.bincount(columns - start, minlength=max(stop - start, 0))
-    if not np.array_equal(counts, df[start:stop]):
-        raise IndexFormatError("damaged postings: document frequencies that are not theirs")

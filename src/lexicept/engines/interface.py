@@ -19,7 +19,7 @@ Ranking = tuple[Integers, Floats]
 
 
 class PostingLists(NamedTuple):
-    """Postings of some dimensions, one dimension after another, each in document order."""
+    """Postings of dimensions, one dimension after another, each in document order."""
 
     documents: Integers
     """Indexes of documents, i64 [postings]."""
@@ -132,19 +132,6 @@ class PostingsEngine(ABC):
     def scores(self, queries: Any, query_offsets: npt.ArrayLike | None = None) -> Floats:
         """Return the scores of all documents for one query [1, V], 0 for documents that are no
         results [N]; see ``search``."""
-
-    @abstractmethod
-    def present(self, dimensions: Integers) -> npt.NDArray[np.bool_]:
-        """Return True for each dimension that a document has."""
-
-    def matches(self, dimensions: Integers) -> bool:
-        """Return True if a document has any of these dimensions."""
-        return bool(self.present(dimensions).any())
-
-    @abstractmethod
-    def postings(self, dimensions: slice) -> Ranking:
-        """Return documents and weights of neighbouring dimensions, dimension by dimension, each in
-        document order."""
 
     @abstractmethod
     def posting_lists(self, dimensions: Integers) -> PostingLists:

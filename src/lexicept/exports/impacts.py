@@ -151,7 +151,7 @@ def postings(exported: ExportedIndex, dimension: int) -> tuple[Integers, Integer
     """Return documents and impacts above 0 of a dimension."""
     engine = exported.index.engine
     if dimension < engine.num_dimensions:
-        documents, weights = engine.postings(slice(dimension, dimension + 1))
+        documents, weights, _ = engine.posting_lists(np.array([dimension]))
         impacts = exported.impacts(weights)
     else:
         documents, impacts = np.arange(len(exported.index)), exported.impacts(exported.offsets)

@@ -15,7 +15,7 @@ A backslash in a quoted text escapes the next character.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -91,7 +91,7 @@ def _compared(
 
 
 def all_of(expressions: Sequence[Expression]) -> Expression:
-    """Return the conjunction of at least one condition."""
+    """Return the conjunction of conditions."""
     return expressions[0] if len(expressions) == 1 else All(tuple(expressions))
 
 
@@ -198,16 +198,14 @@ class _FilterParser:
         return False
 
     def _either(self) -> Expression:
-        expressions = [self._both()]
-        while self._took("word", "or"):
-            expressions.append(self._both())
+        expressions = self._joined("or", lambda: all_of(self._joined("and", self._negated)))
         return expressions[0] if len(expressions) == 1 else Some(tuple(expressions))
 
-    def _both(self) -> Expression:
-        expressions = [self._negated()]
-        while self._took("word", "and"):
-            expressions.append(self._negated())
-        return all_of(expressions)
+    def _joined(self, word: str, read: Callable[[], Expression]) -> list[Expression]:
+        expressions = [read()]
+        while self._took("word", word):
+            expressions.append(read())
+        return expressions
 
     def _negated(self) -> Expression:
         position = self._token.position
@@ -268,8 +266,7 @@ def _from_dict(conditions: Mapping[str, Any], depth: int) -> Expression:
     if depth > DEEPEST:
         raise FilterError(f"more than {DEEPEST} conditions inside each other")
     by_key = (_key_conditions(key, value, depth) for key, value in conditions.items())
-    expressions = list(chain.from_iterable(by_key))
-    return expressions[0] if len(expressions) == 1 else All(tuple(expressions))
+    return all_of(list(chain.from_iterable(by_key)))
 
 
 def _key_conditions(key: object, value: Any, depth: int) -> list[Expression]:
@@ -277,9 +274,8 @@ def _key_conditions(key: object, value: Any, depth: int) -> list[Expression]:
     if not isinstance(key, str):
         raise FilterError(f"the name of a field is a text, not {key!r:.80}")
     if key in ("and", "or"):
-        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-            raise FilterError(f"{key!r} takes a list of filters, not {value!r:.80}")
-        inner = tuple(_member(operand, depth) for operand in value)
+        operands = _listed(value, f"{key!r} takes a list of filters")
+        inner = tuple(_member(operand, depth) for operand in operands)
         return [All(inner) if key == "and" else Some(inner)]
     if key == "not":
         return [Not(_member(value, depth))]
@@ -292,9 +288,13 @@ def _key_conditions(key: object, value: Any, depth: int) -> list[Expression]:
 
 
 def _member(member: Any, depth: int) -> Expression:
-    if isinstance(member, Mapping):
-        return _from_dict(member, depth + 1)
-    return parse(member)
+    return _from_dict(member, depth + 1) if isinstance(member, Mapping) else parse(member)
+
+
+def _listed(value: Any, message: str) -> Iterable[Any]:
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise FilterError(f"{message}, not {value!r:.80}")
+    return value
 
 
 def _condition(name: str, operator: object, value: Any) -> Expression:
@@ -304,9 +304,8 @@ def _condition(name: str, operator: object, value: Any) -> Expression:
         condition = Condition(name, "exists", ())
         return condition if value else Not(condition)
     if operator in ("in", "not in"):
-        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-            raise FilterError(f"{name!r}: {operator} takes a list, not {value!r:.80}")
-        return _compared(name, str(operator), tuple(_scalar(name, member) for member in value))
+        members = _listed(value, f"{name!r}: {operator} takes a list")
+        return _compared(name, str(operator), tuple(_scalar(name, member) for member in members))
     if operator in ("=", "==", "!=", *ORDERS):
         return _compared(name, str(operator), (_scalar(name, value),))
     raise FilterError(f"{name!r}: no operator {operator!r:.80}")

@@ -63,14 +63,12 @@ def _condition(condition: Condition, columns: FieldColumns) -> Flags:
 def _within(values: Any, intervals: Sequence[Interval]) -> Flags:
     """Return the values inside an interval, as flags."""
     points = [least for least, largest in intervals if least == largest]
-    wider = [(least, largest) for least, largest in intervals if least < largest]
-    inside = np.zeros(values.size, bool)
-    if len(points) == 1:
-        inside = values == points[0]
-    elif points:
-        inside = np.isin(values, np.array(points, values.dtype))
-    for least, largest in wider:
-        inside |= (values >= least) & (values <= largest)
+    inside = (
+        np.isin(values, np.array(points, values.dtype)) if points else np.zeros(values.size, bool)
+    )
+    for least, largest in intervals:
+        if least < largest:
+            inside |= (values >= least) & (values <= largest)
     return inside
 
 
@@ -106,15 +104,7 @@ def _keywords(condition: Condition, column: FieldColumn) -> Flags:
     if condition.operator in ORDERS:
         description = f"keyword, which {condition.operator} does not compare: = or in"
         raise FilterError(f"the field {condition.field!r} is a {description}", condition.position)
-    codes = _keyword_codes(condition, column)
-    if len(codes) == 1:
-        equal: Flags = column.values == codes[0]
-        return equal
-    assert column.terms is not None
-    is_member = np.zeros(len(column.terms) + 1, bool)  # the last entry is for missing values
-    is_member[codes] = True
-    members: Flags = np.take(is_member, column.values, mode="wrap")
-    return members
+    return np.isin(column.values, _keyword_codes(condition, column))
 
 
 def _number_intervals(condition: Condition, column: FieldColumn) -> list[Interval]:

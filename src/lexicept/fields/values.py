@@ -33,13 +33,12 @@ _MICROSECOND = timedelta(microseconds=1)
 _ISO = re.compile(
     r"(?P<day>[0-9]{4}(-?[0-9]{3}|-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}"
     r"|(?P<whole>-[0-9]{2}-[0-9]{2}|-?W[0-9]{2}-?[1-7]))?)"
-    r"(?P<time>[T ](?P<hour>[0-9]{2})(:?(?P<minute>[0-9]{2})"
-    r"(:?(?P<second>[0-9]{2})(?P<fraction>[.,][0-9]+)?)?)?"
-    r"( ?(?P<zone>Z|UTC|GMT|[+-][0-9]{2}(:?[0-9]{2})?)(\[[^]]+\])*)?)?",
+    r"([T ](?P<time>[0-9]{2}(:?[0-9]{2}(:?[0-9]{2}([.,][0-9]+)?)?)?"
+    r" ?(?P<zone>Z|[+-][0-9]{2}(:?[0-9]{2})?)?))?",
     re.IGNORECASE,
 )
-"""Dates and times of ISO 8601, RFC 3339 and RFC 9557, but for years of more than four digits and
-fractions of hours or minutes."""
+"""Dates and times of ISO 8601 and RFC 3339, but for years of more than four digits, fractions of
+hours or minutes, and the second 60."""
 
 
 class FieldType(NamedTuple):
@@ -163,8 +162,7 @@ def parse_date(text: str) -> int | None:
 
 def period(text: str) -> tuple[int, int] | None:
     """Return the first and the last microsecond of a year, month, week, day or time in ISO 8601;
-    None for another text. A time without a zone is in UTC, and a leap second belongs to the second
-    before."""
+    None for another text. A time without a zone is in UTC."""
     match = _ISO.fullmatch(text)
     if match is None:
         return None
@@ -174,12 +172,8 @@ def period(text: str) -> tuple[int, int] | None:
             return microseconds_of(day), microseconds_of(last_day) + DAY - 1
         if day != last_day:
             return None
-        zone = (match["zone"] or "Z").upper().replace("UTC", "Z").replace("GMT", "Z")
-        clock = [match["hour"], match["minute"] or "00", match["second"] or "00"]
-        midnight = clock == ["24", "00", "00"] and not (match["fraction"] or "").strip(".,0")
-        clock = ["00" if midnight else clock[0], clock[1], "59" if clock[2] == "60" else clock[2]]
-        written = f"{day.date()}T{':'.join(clock)}{match['fraction'] or ''}{zone}"
-        moment = datetime.fromisoformat(written) + timedelta(days=midnight)
+        time = f"{match['time']}{'' if match['zone'] else 'Z'}".upper().replace(" ", "")
+        moment = datetime.fromisoformat(f"{day.date()}T{time}")
         return (microseconds_of(moment),) * 2
     except (ValueError, OverflowError):
         return None
@@ -221,15 +215,11 @@ def family(value: Value) -> str:
 
 def conflict(field_type: FieldType, value: Value) -> str | None:
     """Return the reason why a value does not fit a field's type; None for a fitting value."""
-    value_family = family(value)
-    if field_type.name == "number" or value_family == "number":
-        if (field_type.name == "number") == (value_family == "number"):
-            return None
+    if (field_type.name == "number") != (family(value) == "number"):
         return f"is a {field_type.name}, but here {value!r:.80}"
-    texts = value if isinstance(value, list) else [value]
+    texts = (value if isinstance(value, list) else [value]) if field_type.name == "date" else []
     wrong = next((text for text in texts if parse_date(str(text)) is None), None)
-    refused = field_type.name == "date" and wrong is not None
-    return f"is a date, but here {wrong!r:.80}" if refused else None
+    return None if wrong is None else f"is a date, but here {wrong!r:.80}"
 
 
 class FieldChecker:
@@ -259,10 +249,9 @@ class FieldChecker:
             if (reason := reason or self._conflict(name, value)) is None:
                 checked[name] = value
                 self._names.add(name)
-            elif self._lenient and name not in self._names:
-                self._beyond = self._beyond or name  # one name stands for all beyond the limit
-                self._leave_out(document_id, self._beyond, reason)
             elif self._lenient:
+                if name not in self._names:
+                    self._beyond = name = self._beyond or name  # one name stands for all of these
                 self._leave_out(document_id, name, reason)
             else:
                 raise ValueError(f"document {document_id!r}: the field {name!r} {reason}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from lexicept.errors import InputError
 from lexicept.fields.columns import LISTING, MISSING, FieldColumn, FieldColumns, keyword_order
@@ -36,39 +37,33 @@ class _NewColumn(NamedTuple):
 
     type: FieldType
     values: Any
-    """As in ``FieldColumn``; of keywords, numbers of ``terms``."""
-    offsets: Integers
-    """The bounds of each document's values [N + 1]; read for lists only."""
+    """The values of all documents, one after another; of keywords, numbers of ``terms``."""
+    counts: Integers
+    """The number of values of each document [N]."""
     terms: Sequence[str] = ()
     """Keywords in any order, with repetitions."""
 
-    @property
-    def missing(self) -> Any:
-        """Flags of missing values."""
-        return self.values == -1 if self.type.name == "keyword" else _missing(self.values)
-
     def write(self, prefix: Path) -> dict[str, Any]:
         """Write the files of the column; return the column's entry in the listing."""
-        values = self.values
+        values, missing = self.values, np.nan if self.values.dtype == np.float64 else MISSING
         if self.type.name == "keyword":
             # Terms without a value go; the others are numbered in order.
-            used = np.unique(values[values >= 0])
+            used, codes = np.unique(values, return_inverse=True)
             texts = [self.terms[code] for code in used.tolist()]
             order = sorted(set(texts), key=keyword_order)
             term_codes = {text: code for code, text in enumerate(order)}
-            codes = np.full(len(self.terms), -1, np.int32)
-            codes[used] = [term_codes[text] for text in texts]
-            values = np.where(values < 0, -1, codes[values]) if codes.size else values
+            values = np.array([term_codes[text] for text in texts], np.int32)[codes]
+            missing = -1
             TextStore.write(prefix.with_name(f"{prefix.name}.terms"), order)
-        days = self.type.name == "date" and not (values[~_missing(values)] % DAY).any()
-        save_array(prefix.with_name(f"{prefix.name}.values.npy"), values)
+        days = self.type.name == "date" and not (values % DAY).any()
         if self.type.multiple:
-            save_array(prefix.with_name(f"{prefix.name}.offsets.npy"), self.offsets)
+            offsets = np.concatenate([[0], np.cumsum(self.counts)])
+            save_array(prefix.with_name(f"{prefix.name}.offsets.npy"), offsets)
+        else:
+            present, values = values, np.full(self.counts.size, missing, values.dtype)
+            values[self.counts > 0] = present
+        save_array(prefix.with_name(f"{prefix.name}.values.npy"), values)
         return {"kind": self.type.name, "many": self.type.multiple, "days": bool(days)}
-
-
-def _missing(values: Any) -> Any:
-    return np.isnan(values) if values.dtype == np.float64 else values == MISSING
 
 
 def _too_many_digits(document_id: str, name: str, value: int) -> InputError:
@@ -121,26 +116,14 @@ class _FieldValues:
         exact beside fractions."""
         texts = "date" if self.dates and self.codes else "keyword"
         field_type = self.indexed or FieldType("number" if self.family == "number" else texts)
-        multiple, values = self.multiple or field_type.multiple, np.array(self.values)
-        missing: float = MISSING
-        if field_type.name == "keyword":
-            values, missing = values.astype(np.int32), -1
-        elif field_type.name == "date":
+        field_type = field_type._replace(multiple=self.multiple or field_type.multiple)
+        values = np.array(self.values)
+        if field_type.name == "date":
             values = np.array([parse_date(text) for text in self.codes], np.int64)[values]
-        elif values.dtype == np.float64:
-            missing = np.nan
-            if self.large is not None:
-                document_id, value = self.large
-                raise _too_many_digits(document_id, name, value)
-        # A list's offsets count values per document; single values have a place for each document.
-        offsets = np.zeros(num_documents + 1, np.int64)
-        if multiple:
-            np.cumsum(np.bincount(self.documents, minlength=num_documents), out=offsets[1:])
-        else:
-            indices, present = np.array(self.documents, np.int64), values
-            values = np.full(num_documents, missing, present.dtype)
-            values[indices] = present
-        return _NewColumn(field_type._replace(multiple=multiple), values, offsets, [*self.codes])
+        elif field_type.name == "number" and values.dtype == np.float64 and self.large is not None:
+            raise _too_many_digits(self.large[0], name, self.large[1])
+        counts = np.bincount(self.documents, minlength=num_documents)
+        return _NewColumn(field_type, values, counts, [*self.codes])
 
 
 class FieldWriter:
@@ -172,13 +155,16 @@ class FieldWriter:
 
     def __exit__(self, error_type: type[BaseException] | None, *_: Any) -> None:
         if error_type is None and any(values.documents for values in self._fields.values()):
-            with disk_errors(self._folder):
-                self._folder.mkdir()
-                listing = {}
-                for index, (name, values) in enumerate(self._fields.items()):
-                    column = values.column(name, self._num_documents)
-                    listing[name] = column.write(self._folder / str(index))
-                write_json(self._folder / LISTING, listing)
+            count, fields = self._num_documents, self._fields.items()
+            _write(self._folder, ((name, values.column(name, count)) for name, values in fields))
+
+
+def _write(folder: Path, columns: Iterable[tuple[str, _NewColumn]]) -> None:
+    with disk_errors(folder):
+        folder.mkdir()
+        numbered = enumerate(columns)
+        listing = {name: column.write(folder / str(n)) for n, (name, column) in numbered}
+        write_json(folder / LISTING, listing)
 
 
 def join_columns(
@@ -188,69 +174,50 @@ def join_columns(
     if no document has a field. ``old`` keeps its types. Raises InputError for a whole number that
     is not exact beside fractions."""
     joined = {name: _joined(old, new, name, order, ids) for name in dict.fromkeys([*old, *new])}
-    if all(bool(column.missing.all()) for column in joined.values()):
-        return
-    folder.mkdir()
-    listing = {
-        name: column.write(folder / str(index))
-        for index, (name, column) in enumerate(joined.items())
-    }
-    write_json(folder / LISTING, listing)
+    if any(column.values.size for column in joined.values()):
+        _write(folder, joined.items())
 
 
 def _joined(
     old: FieldColumns, new: FieldColumns, name: str, order: Integers, ids: Sequence[str]
 ) -> _NewColumn:
-    sides = [columns.get(name) for columns in (old, new)]
-    (field_type, *_) = (side.type for side in sides if side is not None)
-    multiple = any(side.type.multiple for side in sides if side is not None)
+    sides = [column for columns in (old, new) if (column := columns.get(name)) is not None]
+    field_type = sides[0].type._replace(multiple=any(side.type.multiple for side in sides))
+    is_kept = np.zeros(old.num_documents + new.num_documents, bool)
+    is_kept[order] = True
     # The second side's texts are numbered after the first side's.
     terms: list[str] = []
-    values, lengths = [], []
-    for columns, side in zip((old, new), sides, strict=True):
-        side_values, count = _side_values(side, columns.num_documents, field_type.name, multiple)
-        if side is not None and side.terms is not None:
-            side_values = np.where(side_values < 0, side_values, side_values + len(terms))
-            terms.extend(side.terms)
-        values.append(side_values)
-        lengths.append(count)
-    # The place of each value of the new order, counted through the values of both sides.
-    counts = np.concatenate(lengths)
-    starts = np.cumsum(counts) - counts
-    offsets = np.concatenate([[0], np.cumsum(counts[order])])
-    positions = np.arange(offsets[-1]) + np.repeat(starts[order] - offsets[:-1], counts[order])
-    gathers, start = [], 0
-    for side_values in values:
-        from_side = (positions >= start) & (positions < start + side_values.size)
-        gathers.append((from_side, side_values[positions[from_side] - start]))
-        start += side_values.size
-    fractions = any(gather.dtype == np.float64 and gather.size for _, gather in gathers)
-    dtype = np.float64 if fractions else {"keyword": np.int32}.get(field_type.name, np.int64)
-    gathered = np.empty(positions.size, dtype)
-    for from_side, gather in gathers:
-        if fractions and gather.dtype != np.float64:
-            missing = _missing(gather)
-            if (large := (np.abs(gather) > EXACT) & ~missing).any():
-                position = np.flatnonzero(from_side)[large][0]
-                document = int(np.searchsorted(offsets, position, "right")) - 1
-                raise _too_many_digits(ids[document], name, int(gather[large][0]))
-            gather = np.where(missing, np.nan, gather)
-        gathered[from_side] = gather
-    return _NewColumn(FieldType(field_type.name, multiple), gathered, offsets, terms)
+    values, counts = [], []
+    for columns, kept in zip((old, new), np.split(is_kept, [old.num_documents]), strict=True):
+        side_values, side_counts = _kept_values(columns.get(name), kept)
+        values.append(side_values + len(terms) if field_type.name == "keyword" else side_values)
+        counts.append(side_counts)
+        if (side := columns.get(name)) is not None:
+            terms.extend(side.terms or ())
+    # The position of each value of the new order, counted through the values of both sides.
+    lengths = np.concatenate(counts)
+    starts, new_lengths = np.cumsum(lengths) - lengths, lengths[order]
+    shifts = starts[order] - np.cumsum(new_lengths) + new_lengths
+    positions = np.arange(new_lengths.sum()) + np.repeat(shifts, new_lengths)
+    values = [side_values for side_values in values if side_values.size] or [np.empty(0, np.int64)]
+    joined = np.concatenate(values)[positions]
+    if joined.dtype == np.float64:
+        whole = [v if v.dtype == np.int64 else np.zeros(v.size, np.int64) for v in values]
+        numbers = np.concatenate(whole)[positions]
+        if (large := np.abs(numbers) > EXACT).any():
+            document = np.repeat(np.arange(order.size), new_lengths)[large][0]
+            raise _too_many_digits(ids[document], name, int(numbers[large][0]))
+    return _NewColumn(field_type, joined, new_lengths, terms)
 
 
-def _side_values(
-    side: FieldColumn | None, count: int, type_name: str, multiple: bool
-) -> tuple[Any, Integers]:
-    """Return the values of a side's documents, and the number of values of each [count]."""
+def _kept_values(side: FieldColumn | None, kept: npt.NDArray[np.bool_]) -> tuple[Any, Integers]:
+    """Return the values of the kept documents of a side [N], and how many each has [N]."""
     if side is None:
-        if multiple:
-            return np.empty(0, np.int64), np.zeros(count, np.int64)
-        return np.full(count, -1 if type_name == "keyword" else MISSING), np.ones(count, np.int64)
+        return np.empty(0, np.int64), np.zeros(kept.size, np.int64)
     values = np.asarray(side.values)
     if side.offsets is not None:
-        return values, np.diff(side.offsets)
-    if not multiple:
-        return values, np.ones(count, np.int64)
-    present = values != -1 if type_name == "keyword" else ~_missing(values)
-    return values[present], present.astype(np.int64)
+        counts = np.diff(side.offsets)
+        return values[np.repeat(kept, counts)], counts * kept
+    missing = -1 if side.type.name == "keyword" else MISSING
+    kept = kept & (values != missing) & (values == values)  # numbers that are missing are NaN
+    return values[kept], kept.astype(np.int64)

@@ -206,7 +206,7 @@ class _Phrases:
         assert self._words is not None
         dimension = self._words.start + word
         having = np.zeros(self._engine.num_documents, bool)
-        having[self._engine.postings(slice(dimension, dimension + 1))[0]] = True
+        having[self._engine.posting_lists(np.array([dimension])).documents] = True
         return having
 
     def _verified(self, tokenizer: Tokenizer, phrase: list[Word], candidates: Integers) -> Flags:

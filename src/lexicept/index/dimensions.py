@@ -47,7 +47,7 @@ def strongest(
 ) -> list[tuple[int, float]]:
     """Return the entries with the largest weights of a dimension, ties in document order."""
     place = reader.span(vocabulary).start + dimension
-    documents, weights = reader.engine.postings(slice(place, place + 1))
+    documents, weights, _ = reader.engine.posting_lists(np.array([place]))
     if top_k < weights.size:  # sorting long lists whole would hold up everyone
         least = np.partition(weights, -top_k)[-top_k]
         candidates = np.flatnonzero(weights >= least)

@@ -134,7 +134,7 @@ class Explainer:
         if spans:
             contributions, pairs = self._with_spans(query, contents, contributions)
         # A search finds nothing for a query that matches no posting, whatever the priors.
-        matches = engine.matches(vector.indices)
+        matches = (engine.df[vector.indices] > 0).any()
         factor = float((query.vector @ self._derived.background)[0]) if matches else 0.0
         explanations = [
             Explanation(

@@ -23,7 +23,7 @@ from lexicept.checks import Count, Positive, settings
 from lexicept.engines import ExactEngine, PostingsEngine
 from lexicept.engines.interface import single_precision
 from lexicept.engines.inverted import ByDimension, Inverted, PostingsWriter, inverted_in_groups
-from lexicept.engines.joined import JOINED, SIZES, JoinedEngine
+from lexicept.engines.joined import ADDED, SIZES, JoinedEngine
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.kernels.query_vectors import prune_within
@@ -292,9 +292,9 @@ class Derived:
     def load(cls, folder: Path) -> Derived:
         """Memory-map the files of ``compute``; the postings are not read. Raises
         IndexFormatError for damaged files, or numbers that are not finite."""
-        joined = (folder / JOINED).is_dir()
+        joined = (folder / ADDED).is_dir()
         engine: PostingsEngine = JoinedEngine.open(folder) if joined else ExactEngine.open(folder)
-        bounds = load_array((folder / JOINED if joined else folder) / "bounds.npy", np.float32)
+        bounds = load_array((folder / ADDED if joined else folder) / "bounds.npy", np.float32)
         background = np.zeros(engine.num_dimensions, np.float32)
         if not joined:
             background = load_array(folder / "background.npy", np.float32)

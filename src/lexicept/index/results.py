@@ -123,6 +123,6 @@ class Hits(list[Hit]):
             terms = vectorizer.query_tokenizer(text).spans(text)
             words = {text[start:end]: vectorizer.dimension(term) for term, (start, end) in terms}
         numbers = np.array([word for word in words.values() if word is not None], np.int64)
-        present = self._index.engine.present(numbers + self._index.span("words").start)
-        matched = set(numbers[present].tolist())
+        df = self._index.engine.df[numbers + self._index.span("words").start]
+        matched = set(numbers[df > 0].tolist())
         return bool(matched), tuple(word for word in words if words[word] not in matched)

@@ -87,7 +87,7 @@ def as_spelled(index: IndexReader, dimension: int) -> str:
     vectorizer = index.word_vectorizer()
     assert vectorizer is not None
     place = index.span("words").start + dimension
-    documents, weights = index.engine.postings(slice(place, place + 1))
+    documents, weights, _ = index.engine.posting_lists(np.array([place]))
     best = np.argsort(-weights, kind="stable")[:DOCUMENTS_PER_STEM]
     spellings: Counter[str] = Counter()
     for number in documents[best].tolist():

@@ -10,7 +10,6 @@ and IndexFormatError for a path without an index and for damage, which is left a
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lexicept.corpora import Document
-from lexicept.engines.joined import JoinedEngine
-from lexicept.errors import InputError, LexiceptError, LexiceptWarning
+from lexicept.engines.joined import ADDED, JoinedEngine
+from lexicept.errors import InputError
 from lexicept.fields.writing import join_columns
 from lexicept.index.added_postings import PostingsChange, PostingsUpdate
 from lexicept.index.builder import Contents, map_over, write_documents
@@ -69,10 +68,9 @@ _UNREAD = (*_UNWEIGHED, f"*/{PARTS}/*/*.frequencies.*")
 """Files that a change of documents does not read, except in parts that it merges or weighs."""
 
 _READ_POSTINGS = (
-    "postings/joined/*",
     *(f"postings/{name}.npy" for name in ("df", "bounds", "offsets", "scales", "sizes")),
     "postings/statistics.*",
-    *(f"postings/added/*/{name}.npy" for name in ("df", "offsets", "scales", "sizes")),
+    f"postings/{ADDED}/*",
 )
 """Files of postings that ``index.added_postings`` reads, or opens together with new ones."""
 
@@ -154,28 +152,13 @@ def apply(
         check_number(order.size)
         if not order.size:
             raise InputError(f"{index.path}: an index can't be left without documents")
-        due = False
         if any(changed):
-            due = _rewrite(index, folder, fresh, order, changes.files, progress, cluster)
+            _rewrite(index, folder, fresh, order, changes.files, progress, cluster)
         elif changes.files is not None and changes.files != read_files(index.folder):
             remove(staged)
             linked = carry_over(index, folder, [FILES])
             write_files(folder, changes.files)
             publish(index.path, folder, index.manifest, linked)
-    if due:
-        try:
-            later = IndexReader.open(index.path)
-            try:
-                _weigh(later, None, cluster)
-            finally:
-                later.release()
-        except (LexiceptError, OSError) as error:
-            warnings.warn(
-                f"the change is made, but not all documents could be weighed anew: {error}; "
-                "lexicept index merge does that, and so does the next change",
-                LexiceptWarning,
-                stacklevel=3,
-            )
     return changed
 
 
@@ -269,10 +252,8 @@ def _rewrite(
     files: Mapping[str, str] | None,
     progress: Progress,
     cluster: Cluster | None,
-) -> bool:
+) -> None:
     """Publish the next generation, with present and fresh documents in this order.
-
-    Returns True if all documents are to be weighed again.
 
     Args:
         fresh: stored in ``folder``, where they are removed.
@@ -299,8 +280,7 @@ def _rewrite(
             remove(place)
         outdated.append(f"{PARTS}/{place.name}/")
     change = PostingsChange.plan(index.engine, order) if index.rra is None else None
-    postings = index.folder / "postings"
-    outdated += ["postings/"] if change is None else change.outdated(postings)
+    outdated += ["postings/" if change is None else f"postings/{ADDED}/"]
     linked = carry_over(index, folder, outdated)
     if files is not None:
         write_files(folder, files)
@@ -309,20 +289,18 @@ def _rewrite(
     remove(staged)
     layout = replace(layout, sizes=sizes)
     # Without added postings, all frequencies are read, and all postings derived again.
-    if change is None:
-        _check_parts(index, parts.folders, "*.frequencies.*")
-        commit_generation(index.path, folder, layout, over, linked)
-        return False
-    _check(index, _READ_POSTINGS)
-    weighed = [documents.order[change.written], index.parts.order[change.deleted]]
-    numbers = np.unique(parts.part_of(np.concatenate(weighed)))
-    read = parts.folders if change.due else [parts.folders[number] for number in numbers]
+    read, write_postings = parts.folders, None
+    if change is not None:
+        _check(index, _READ_POSTINGS)
+        weighed = [documents.order[change.added], index.parts.order[change.deleted]]
+        numbers = np.unique(parts.part_of(np.concatenate(weighed))).tolist()
+        read = tuple(parts.folders[number] for number in numbers)
+        settings = [index.settings[name] for name in sizes]
+        postings = index.folder / "postings"
+        update = PostingsUpdate(postings, index.engine, index.parts, sizes, settings)
+        write_postings = partial(update.write, change, folder=folder / "postings")
     _check_parts(index, read, "*.frequencies.*")
-    settings = [index.settings[name] for name in sizes]
-    update = PostingsUpdate(postings, index.engine, index.parts, sizes, settings)
-    write_postings = partial(update.write, change, folder=folder / "postings")
     commit_generation(index.path, folder, layout, over, linked, write_postings)
-    return change.due
 
 
 def _encode_fresh(

@@ -120,9 +120,9 @@ def _check_postings(index: IndexReader) -> None:
 
 def _check_statistics(index: IndexReader) -> None:
     folder, engine = index.folder / "postings", index.engine
-    first = engine.engines[0] if isinstance(engine, JoinedEngine) else engine
-    collection = load_statistics(folder, first.num_documents)
-    if sum(statistics.df.size for statistics in collection) != first.num_dimensions:
+    weighed = engine.kept if isinstance(engine, JoinedEngine) else engine
+    collection = load_statistics(folder, weighed.num_documents)
+    if sum(statistics.df.size for statistics in collection) != weighed.num_dimensions:
         raise IndexFormatError(f"{folder}: statistics of other vocabularies")
 
 

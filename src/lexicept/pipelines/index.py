@@ -141,8 +141,8 @@ class Index(OpenedIndex):
     def merge(self, *, ray: str | None = None, ray_workers: Count | None = None) -> bool:
         """Derive all weights and postings again, as a new build would; return True for a change.
 
-        Changes of a large index leave several parts of postings behind, weighed by older
-        statistics. Each part adds some microseconds to a search.
+        Changes of a large index leave added postings behind, weighed by older statistics. They add
+        some microseconds to a search.
 
         Args:
             ray: the HOST:PORT of a Ray cluster, or "local".

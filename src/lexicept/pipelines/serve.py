@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -67,7 +68,7 @@ def serve(
     import uvicorn
 
     from lexicept.server.access import read_key
-    from lexicept.server.app import ServerSettings, checked_template
+    from lexicept.server.app import ENVIRONMENT, checked_template
     from lexicept.server.connections import Connection
 
     check_free(host, port)
@@ -82,14 +83,15 @@ def serve(
             raise ParameterError("{0} chooses among files, and this is an index", "include")
         reader = reader_of(index)
         path = index if isinstance(index, str | os.PathLike) else reader.path
-        variables = ServerSettings(
-            os.path.abspath(path),
-            host,
-            query_cache_mb,
-            None if api_key_file is None else os.path.abspath(api_key_file),
-            document_url,
-        ).to_environment()
         del reader  # each worker opens the index itself
+        settings = {
+            "path": os.path.abspath(path),
+            "host": host,
+            "query_cache_mb": query_cache_mb,
+            "api_key_file": None if api_key_file is None else os.path.abspath(api_key_file),
+            "document_url": document_url,
+        }
+        variables = {ENVIRONMENT: json.dumps(settings)}
         if "OMP_NUM_THREADS" not in os.environ:
             variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
         if workers > 1:

@@ -14,7 +14,7 @@ from lexicept.progress import Progress, reporting
 if TYPE_CHECKING:
     from lexicept.training.ranking.config import TrainingConfig
 
-MODULES = (*("sentence_transformers", "datasets", "accelerate", "peft", "yaml", "matplotlib"),)
+MODULES = ("sentence_transformers", "datasets", "accelerate", "peft", "yaml")
 """Packages that training imports."""
 
 
@@ -30,7 +30,7 @@ def train(
     """Train an encoder for ranking, with labels or from documents alone.
 
     Calling it again with the same configuration resumes an interrupted run. The folder ``out``
-    holds the configuration, metrics, curves and the model (see ``training.ranking.run.train``).
+    holds the configuration, metrics and the model (see ``training.ranking.run.train``).
 
     Args:
         config: a ``TrainingConfig``, a mapping as its YAML file has it, or the path of such a file.

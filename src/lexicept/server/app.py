@@ -6,28 +6,34 @@ Malformed requests get status 422, unknown documents and concepts 404, requests 
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields
 from importlib.metadata import version
 from ipaddress import IPv6Address, ip_address
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.server import schema
 from lexicept.server.access import KeyRequired, read_key
 from lexicept.server.guard import Guard
-from lexicept.server.metrics import Metrics
-from lexicept.server.page import FILES, SWAGGER
 from lexicept.server.reader import QUERY_CACHE_MB, BusyError, Reader
 from lexicept.server.routes import router
+
+ENVIRONMENT = "LEXICEPT_SERVER"
+"""Environment variable with the arguments of ``create_app`` as a JSON object, for workers."""
+
+PAGE = Path(__file__).with_name("page")
+"""The files of the page."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
@@ -42,71 +48,23 @@ NO_KEY: dict[int | str, dict[str, Any]] = {
     401: {"model": schema.Problem, "description": "The API key is missing or wrong."}
 }
 
-
 SITE_PATH = "path_without_suffix"
 
 
-@dataclass(frozen=True)
-class ServerSettings:
-    """Settings of a server; each is also an environment variable, such as
-    LEXICEPT_QUERY_CACHE_MB."""
-
-    index: str
-    """The path of the index."""
-    host: str = LOOPBACK[0]
-    """The server's address."""
-    query_cache_mb: int = QUERY_CACHE_MB
-    """Memory for queries that the model encoded, in MB; 0 for none."""
-    api_key_file: str | None = None
-    """A file with the API key; by default no key is required."""
-    document_url: str | None = None
-    """A template of documents' addresses, for links of the page."""
-
-    def to_environment(self) -> dict[str, str]:
-        """Return environment variables, for workers."""
-        values = {variable(field.name): getattr(self, field.name) for field in fields(self)}
-        return {name: str(value) for name, value in values.items() if value is not None}
-
-    @classmethod
-    def from_environment(cls) -> ServerSettings:
-        """Read environment variables. Raises InputError without LEXICEPT_INDEX, and for a memory
-        that is no whole number."""
-        names = [field.name for field in fields(cls) if variable(field.name) in os.environ]
-        values: dict[str, Any] = {name: os.environ[variable(name)] for name in names}
-        if "index" not in values:
-            raise InputError(f"{variable('index')} must name the index to serve")
-        memory = values.setdefault("query_cache_mb", str(QUERY_CACHE_MB))
-        if not (memory.isascii() and memory.isdigit()):
-            problem = f"is a whole number of MB, not {memory!r:.40}"
-            raise InputError(f"{variable('query_cache_mb')} {problem}")
-        return cls(**{**values, "query_cache_mb": int(memory)})
-
-
-def variable(setting: str) -> str:
-    """Return the environment variable of a setting."""
-    return f"LEXICEPT_{setting.upper()}"
-
-
 def from_environment() -> FastAPI:
-    """Return the application for any ASGI server; ``ServerSettings`` lists the variables."""
-    options = vars(ServerSettings.from_environment()).copy()
-    key_file, memory = options.pop("api_key_file"), options.pop("query_cache_mb")
-    return create_app(
-        options.pop("index"),
-        options.pop("host"),
-        api_key=None if key_file is None else read_key(key_file),
-        query_cache=memory * 2**20,
-        **options,
-    )
+    """Return the application for any ASGI server. Raises InputError without settings."""
+    if ENVIRONMENT not in os.environ:
+        raise InputError(f"{ENVIRONMENT} must hold the arguments of create_app as a JSON object")
+    return create_app(**json.loads(os.environ[ENVIRONMENT]))
 
 
 def create_app(
     path: str | os.PathLike[str],
     host: str = LOOPBACK[0],
     *,
-    api_key: str | None = None,
+    query_cache_mb: int = QUERY_CACHE_MB,
+    api_key_file: str | os.PathLike[str] | None = None,
     document_url: str | None = None,
-    **reader_options: Any,
 ) -> FastAPI:
     """Return the application for an index.
 
@@ -114,12 +72,16 @@ def create_app(
         path: the index. New generations are served within seconds.
         host: the server's address. On a loopback address only requests to loopback names are
             answered: no foreign page can reach the server under a name of its own.
-        api_key: the key in every request, also for the page; None: no key.
+        query_cache_mb: memory for queries that the model encoded, in MB; 0 for none.
+        api_key_file: a file with the key in every request, also for the page; None: no key.
         document_url: a template of documents' addresses, see ``checked_template``; None: no links.
-        reader_options: arguments of ``Reader``, whose errors are raised.
+
+    Raises:
+        InputError: no key in the file, or another template.
+        IndexFormatError: no index, or a damaged index.
     """
-    metrics = Metrics()
-    reader = Reader(path, metrics=metrics, **reader_options)
+    api_key = None if api_key_file is None else read_key(api_key_file)
+    reader = Reader(path, query_cache=query_cache_mb * 2**20)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -138,22 +100,23 @@ def create_app(
         responses=PROBLEMS if api_key is None else PROBLEMS | NO_KEY,
     )
     app.state.reader = reader
-    app.state.metrics = metrics
     app.state.document_url = checked_template(document_url)
     # The last one added is the outermost.
     if api_key is not None:
         app.add_middleware(KeyRequired, key=api_key)
     if is_loopback(host):
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, host, f"[{host}]"])
-    app.add_middleware(Guard, metrics=metrics)
+    app.add_middleware(Guard)
     app.add_exception_handler(RequestValidationError, refuse)
     app.add_exception_handler(InputError, refuse)
     app.add_exception_handler(BusyError, turn_away)
     app.add_exception_handler(IndexFormatError, fail)
     app.add_exception_handler(405, refuse_method)
     app.include_router(router)
-    for address, (content, media_type) in (FILES | SWAGGER).items():
-        app.add_api_route(address, page_file(content, media_type), include_in_schema=False)
+    app.add_api_route("/docs", swagger, include_in_schema=False)
+    # The page, and Swagger's own files.
+    files = StaticFiles(directory=PAGE, packages=[("fastapi_offline", "static")], html=True)
+    app.mount("/", files)
     return app
 
 
@@ -207,10 +170,6 @@ def fail(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": f"the index is damaged: {reason}"}, 503)
 
 
-def page_file(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
-    """Return the endpoint of a file of the page."""
-
-    async def send() -> Response:
-        return Response(content, media_type=media_type)
-
-    return send
+async def swagger() -> Response:
+    """Return the page that shows the API."""
+    return FileResponse(PAGE / "docs.html")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -34,8 +33,8 @@ TOO_LARGE = (
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
 
-
-_TURNS = count()
+_WAITING: dict[Connection, asyncio.TimerHandle] = {}
+"""The timer of each connection whose client has to send or to read, the longest wait first."""
 
 
 class Connection(HttpToolsProtocol):
@@ -44,11 +43,6 @@ class Connection(HttpToolsProtocol):
     _received = 0
     """Bytes of the request."""
     _refused = False
-    turn: int | None = None
-    """The place of the client's turn among all clients' turns, to send or to read; None while it is
-    the server's turn."""
-    _timer: asyncio.TimerHandle | None = None
-
     _task: asyncio.Task[None] | None = None
     """Answers the request that came last."""
 
@@ -74,12 +68,9 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._wait_for_client()
         if len(self.connections) > most_connections():
-            waiting = {
-                connection.turn: connection
-                for connection in self.connections
-                if isinstance(connection, Connection) and connection.turn is not None
-            }
-            waiting[min(waiting)].transport.abort()
+            oldest = next(iter(_WAITING))
+            oldest._stop_waiting()
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Parse a client's bytes, within the bound of a request."""
@@ -129,15 +120,12 @@ class Connection(HttpToolsProtocol):
 
     def _wait_for_client(self) -> None:
         self._stop_waiting()
-        self.turn = next(_TURNS)
         unsent = self.transport.get_write_buffer_size()
-        self._timer = self.loop.call_later(CLIENT_SECONDS, self._time_is_up, unsent)
+        _WAITING[self] = self.loop.call_later(CLIENT_SECONDS, self._time_is_up, unsent)
 
     def _stop_waiting(self) -> None:
-        self.turn = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if (timer := _WAITING.pop(self, None)) is not None:
+            timer.cancel()
 
     def _time_is_up(self, unsent_before: int) -> None:
         if 0 < self.transport.get_write_buffer_size() < unsent_before:

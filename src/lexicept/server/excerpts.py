@@ -17,12 +17,6 @@ from lexicept.queries.syntax import ParsedQuery
 EXCERPT = 240
 """Most characters of a summary's text."""
 
-CACHED_SUMMARIES = 16_384
-"""Summaries kept in memory: about 10 MB, and at most 70 MB."""
-
-LONGEST_CACHED = 1_000
-"""Most characters of a summary that is kept: an id or a title may have any length."""
-
 MATCH = ("vocabulary", "dimension", "term", "idea", "score")
 """What a result tells of a contribution."""
 
@@ -40,6 +34,11 @@ def summary(index: IndexReader, number: int) -> dict[str, Any]:
     fields = {"id": document_id, "title": document.title, "fields": document.fields}
     passage = None if document.id == document_id else document.id
     return {**fields, "passage": passage, "excerpt": excerpt}
+
+
+def card(index: IndexReader, number: int) -> str:
+    """Return the members of a document's JSON object in results, without the braces."""
+    return to_json(summary(index, number))[1:-1]
 
 
 def cards_with_matches(
@@ -76,23 +75,3 @@ def to_json(content: Any) -> str:
         return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
         raise IndexFormatError(NOT_FINITE) from None
-
-
-class SummaryCache:
-    """A cache of documents' summaries as members of a JSON object."""
-
-    def __init__(self, index: IndexReader) -> None:
-        self._index = index
-        # No lru_cache of a method: the cycle would keep the index open after an update.
-        self._cards: dict[int, str] = {}
-
-    def of(self, number: int) -> str:
-        """Return a document's summary as members of a JSON object, without the braces."""
-        card = self._cards.get(number)
-        if card is None:
-            card = to_json(summary(self._index, number))[1:-1]
-            if len(card) <= LONGEST_CACHED:
-                if len(self._cards) >= CACHED_SUMMARIES:
-                    self._cards.clear()
-                self._cards[number] = card
-        return card

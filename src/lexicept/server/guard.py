@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import PlainTextResponse
 
-from lexicept.server.metrics import Metrics
+from lexicept.server.metrics import observe
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,9 +36,8 @@ standard, but common in other servers' logs."""
 class Guard:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,4 +68,4 @@ class Guard:
             raise
         finally:
             route = getattr(request.get("route"), "path", "unknown")
-            self.metrics.observe(route, status, time.perf_counter() - start)
+            observe(route, status, time.perf_counter() - start)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from types import FrameType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
@@ -23,8 +26,8 @@ from lexicept.index.query_encoders import QueryCache
 from lexicept.index.reader import IndexReader
 from lexicept.kernels.compiled import call_kernels
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.server.excerpts import SummaryCache
-from lexicept.server.metrics import Metrics
+from lexicept.server.excerpts import card
+from lexicept.server.metrics import BATCHES, CACHE
 
 T = TypeVar("T")
 
@@ -46,6 +49,9 @@ MOST_WAITING = 256
 QUERY_CACHE_MB = 32
 """Memory for queries that the model encoded, in MB: some 14,000 short ones."""
 
+CACHED_CARDS = 8_192
+"""Summaries of documents in memory: about 5 MB."""
+
 logger = logging.getLogger("uvicorn.error")
 
 
@@ -55,10 +61,11 @@ class BusyError(Exception):
 
 @dataclass(frozen=True)
 class Generation:
-    """An opened index with cached summaries."""
+    """An opened index."""
 
     index: IndexReader
-    cards: SummaryCache
+    card: Callable[[int], str]
+    """``excerpts.card`` of the index, cached."""
 
 
 class State(NamedTuple):
@@ -107,19 +114,13 @@ class Reader:
 
     Args:
         query_cache: bytes of memory for queries that the model encoded; 0 keeps none.
-        metrics: counts cache hits and misses, and queries encoded together.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        query_cache: int = QUERY_CACHE_MB * 2**20,
-        metrics: Metrics | None = None,
+        self, path: str | os.PathLike[str], *, query_cache: int = QUERY_CACHE_MB * 2**20
     ) -> None:
         self.path = Path(path)
         self._query_cache = query_cache
-        self._metrics = metrics or Metrics()
         self._seen = self._tried = manifest_identity(self.path)
         """The manifest of the generation that is served, and the one that was tried last."""
         self.served = self._open()
@@ -138,13 +139,13 @@ class Reader:
         index = IndexReader.open(self.path)
         if self._query_cache:
             index.vectorizers.cache = QueryCache(self._query_cache)
-        return Generation(index, SummaryCache(index))
+        return Generation(index, lru_cache(CACHED_CARDS)(partial(card, index)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the models, then follow updates until the block ends. Searches in the queue at
         the end are answered."""
-        await in_thread(self._thread, partial(warm, self.served.index))
+        await until_signal(partial(warm, self.served.index))
         following = asyncio.create_task(self._follow())
         try:
             yield
@@ -200,7 +201,7 @@ class Reader:
         if cache is None:
             return False
         cached = cache.get(request.query.text) is not None
-        self._metrics.cache.labels("hit" if cached else "miss").inc()
+        CACHE.labels("hit" if cached else "miss").inc()
         return cached
 
     @contextmanager
@@ -220,7 +221,7 @@ class Reader:
             batch, self._queue = queue[:BATCH], queue[BATCH:]
             if not batch:
                 return
-            self._metrics.batches.observe(len(batch))
+            BATCHES.observe(len(batch))
             requests = [queued.request for queued in batch]
             answers: Sequence[list[Hit] | Exception]
             try:
@@ -300,6 +301,40 @@ class Reader:
 async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     """Call a function in a thread."""
     return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+
+async def until_signal(work: Callable[[], None]) -> None:
+    """Call a function, and return before its end at a signal to stop: uvicorn stops only once it
+    has started."""
+    returned: Future[None] = Future()
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    handlers: dict[int, Any] = {}
+
+    def run() -> None:
+        try:
+            work()
+            returned.set_result(None)
+        except BaseException as error:
+            returned.set_exception(error)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        handlers[number](number, frame)
+        loop.call_soon_threadsafe(stopped.set)
+
+    if threading.current_thread() is threading.main_thread():
+        handlers |= {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    # The end of the process does not wait for a daemon.
+    threading.Thread(target=run, daemon=True).start()
+    end: asyncio.Future[Any] = asyncio.wrap_future(returned)
+    signalled: asyncio.Future[Any] = asyncio.ensure_future(stopped.wait())
+    try:
+        await asyncio.wait([end, signalled], return_when=asyncio.FIRST_COMPLETED)
+        if end.done():
+            end.result()
+    finally:
+        signalled.cancel()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def truncated(index: IndexReader) -> str | None:

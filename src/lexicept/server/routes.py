@@ -31,10 +31,9 @@ from lexicept.index.no_match import JUDGED
 from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
-from lexicept.server import schema
+from lexicept.server import metrics, schema
 from lexicept.server.concepts import concept_detail, concept_list
 from lexicept.server.excerpts import NOT_FINITE, cards_with_matches, title_queries, to_json
-from lexicept.server.metrics import Metrics
 from lexicept.server.questions import (
     MAX_QUERY,
     BodyParameters,
@@ -135,7 +134,7 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
     """Return the best documents for a query."""
     reader: Reader = request.app.state.reader
     generation = reader.generation
-    index, cards = generation.index, generation.cards
+    index = generation.index
     query, mask = await filtered(reader, index, parsed(index, question), question)
     end = question.offset + question.top_k
     depth = max(end, JUDGED)  # the best show whether all results are weak
@@ -159,7 +158,7 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
         options = (question.vocabulary, question.rescore)
         described = await reader.run(lambda: cards_with_matches(index, query, page_hits, *options))
     else:
-        described = [cards.of(hit.number) for hit in page_hits]
+        described = [generation.card(hit.number) for hit in page_hits]
     listed = ",".join(
         f'{{"rank":{hit.rank},"score":{hit.score},{card}}}'
         for hit, card in zip(page_hits, described, strict=True)
@@ -348,9 +347,8 @@ async def health(request: Request, reader: TheReader) -> schema.Health:
 
 
 @router.get("/metrics", response_class=Response)
-async def prometheus(request: Request) -> Response:
+async def prometheus() -> Response:
     """Return counts and times of requests for Prometheus."""
-    metrics: Metrics = request.app.state.metrics
     return Response(metrics.text(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptError, LexiceptWarning
 from lexicept.storage.files import read_json, remove, write_json
 from lexicept.storage.manifest import check_files, describe, describe_files
-from lexicept.storage.workspace import FORMAT, SETTINGS, Workspace
 
 T = TypeVar("T")
 
@@ -20,13 +18,11 @@ def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) ->
     """Read a result from a file or folder; make the result first if absent.
 
     ``<name>.checksums.json`` keeps checksums. A result that does not match the checksums, or for
-    which ``read`` raises a LexiceptError, is made again, with a warning; unfinished work of damaged
-    settings is removed. ``make`` publishes ``path``; an InputError is ignored if another process
-    has published.
+    which ``read`` raises a LexiceptError, is made again, with a warning. ``make`` publishes
+    ``path``; an InputError is ignored if another process has published.
     """
     record = path.with_name(f"{path.name}.checksums.json")
     if path.exists():
-        _remove_unfinished(path)
         try:
             if record.exists():
                 check_recorded(path.parent, record)
@@ -39,9 +35,6 @@ def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) ->
             if not record.exists():
                 _describe(path, record)
             return value
-    if _is_damaged(settings := path.with_name(f"{path.name}.partial") / SETTINGS):
-        warnings.warn(f"{settings}: damaged, so that its work begins again", LexiceptWarning, 2)
-        remove(settings.parent)
     try:
         make()
     except InputError:
@@ -50,25 +43,6 @@ def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) ->
     value = read(path)
     _describe(path, record)
     return value
-
-
-def _is_damaged(settings: Path) -> bool:
-    """Return True for the settings of a workspace that can't be read."""
-    try:
-        written = settings.exists() and settings.with_name(".lock").exists()
-        return written and read_json(settings).get("format") != FORMAT
-    except IndexFormatError:
-        return True
-
-
-def _remove_unfinished(out: Path) -> None:
-    """Remove the workspace that an interrupted ``publish`` left beside the result, unless another
-    process works there or the folder is not of lexicept."""
-    settings = out.with_name(f"{out.name}.partial") / SETTINGS
-    if settings.parent.exists():
-        with suppress(InputError, IndexFormatError):
-            task = read_json(settings).get("task", "") if settings.exists() else ""
-            Workspace(out, task, restart=True, overwrite=True).discard()
 
 
 def check_recorded(root: Path, record: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TypeVar, overload
-
-import numpy as np
 
 Item = TypeVar("Item", covariant=True)
 
@@ -36,32 +33,3 @@ class LazySequence(Sequence[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         return map(self._read, range(len(self)))
-
-
-class NumberOf:
-    """The number of each text of a sequence of distinct texts, found by a hash of 64 bits.
-
-    The hashes take 16 bytes a text; a dictionary of eight million ids takes a gigabyte.
-    """
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-        hashes = np.fromiter(map(_hash, texts), np.uint64, len(texts))
-        self._order = np.argsort(hashes, kind="stable")
-        self._hashes = hashes[self._order]
-
-    def find(self, text: str) -> int | None:
-        """Return the number of a text; None for an unknown text."""
-        # Different texts may share a hash: all texts of the hash are compared.
-        digest = np.uint64(_hash(text))
-        position = int(np.searchsorted(self._hashes, digest))
-        while position < self._hashes.size and self._hashes[position] == digest:
-            index = int(self._order[position])
-            if self._texts[index] == text:
-                return index
-            position += 1
-        return None
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -358,20 +358,14 @@ class Units:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._manifest = folder.with_name(f"{folder.name}.jsonl")
-        self._finished: dict[str, dict[str, Any]] = {}
-        if self._manifest.exists():
-            for line in self._manifest.read_bytes().splitlines():
-                with suppress(ValueError, TypeError, KeyError, RecursionError):
-                    record = json.loads(line)  # cut off by a kill: its unit is done again
-                    unit = {key: dict(record[key]) for key in ("files", "facts")}
-                    self._finished[str(record["unit"])] = unit
+        self._lines = GrowingFile(folder.with_name(f"{folder.name}.jsonl"))
+        self._finished = {unit["unit"]: unit for unit in map(json.loads, self._lines.lines())}
 
     def facts(self, unit: str) -> dict[str, Any] | None:
         """Return the facts about a finished unit; None for an unfinished or damaged unit."""
         try:
             check_files(self.folder, self._finished[unit]["files"], checksums=True)
-        except (KeyError, TypeError, IndexFormatError):
+        except (KeyError, IndexFormatError):
             return None
         facts: dict[str, Any] = self._finished[unit]["facts"]
         return facts
@@ -379,16 +373,11 @@ class Units:
     def finish(self, unit: str, files: Iterable[Path], **facts: Any) -> None:
         """Keep the written files of a unit, with JSON values as facts."""
         paths = list(files)
-        for path in paths:
+        for path in [*paths, self.folder]:
             sync(path)
-        sync(self.folder)
-        self._finished[unit] = {"files": describe(paths, self.folder), "facts": facts}
-        line = json.dumps({"unit": unit, **self._finished[unit]})
-        with disk_errors(self._manifest), self._manifest.open("ab") as file:
-            file.write(f"\n{line}".encode())  # begins a line, whatever was cut off before
-            file.flush()
-            os.fsync(file.fileno())
-        sync(self._manifest.parent)
+        record = {"unit": unit, "files": describe(paths, self.folder), "facts": facts}
+        self._finished[unit] = record
+        self._lines.append_lines([json.dumps(record)], self._lines.done + 1)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The training loop of sparse autoencoders and masked pretraining.
 
 The loop has the optimiser (AdamW), the learning rate, gradient clipping, the check for losses that
-are not finite, checkpoints and progress. A task has the loss of a batch and the parameters.
+are not finite, checkpoints and progress. A subclass has the loss of a batch and the parameters.
 """
 
 from __future__ import annotations
@@ -76,63 +76,59 @@ class StepLoss(NamedTuple):
     """Tokens of the batch, for the speed in progress reports."""
 
 
-class Task(ABC, Generic[Batch]):
-    """A training objective and the parameters to train."""
+class Loop(ABC, Generic[Batch]):
+    """A training: the optimiser, the number of steps so far, and the loss of a batch.
+
+    Args:
+        groups: AdamW's parameter groups.
+    """
 
     title: ClassVar[str]
-    """The task's name in errors."""
+    """The training's name in errors."""
     stage: ClassVar[str]
-    """The task's name in progress reports."""
+    """The training's name in progress reports."""
     advice: ClassVar[str] = "a lower learning rate may help"
     """Advice in the error of an infinite loss."""
     epsilon: ClassVar[float] = 1e-8
     """AdamW's ε."""
     settings: LoopSettings
 
-    @abstractmethod
-    def groups(self) -> list[dict[str, Any]]:
-        """Return AdamW's parameter groups."""
+    def __init__(self, settings: LoopSettings, groups: list[dict[str, Any]]) -> None:
+        self.settings = settings
+        self.steps = 0
+        self._tokens_per_second = 0.0
+        self.optimizer = torch.optim.AdamW(
+            groups,
+            lr=settings.rate,
+            eps=self.epsilon,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """All parameters that learn."""
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     @abstractmethod
-    def parameters(self) -> Iterable[nn.Parameter]:
-        """Return all parameters, for joint gradient clipping."""
-
-    @abstractmethod
-    def backward(self, batch: Batch, step: int) -> StepLoss:
-        """Compute the gradients of a batch's loss; ``step`` is counted from 0."""
+    def backward(self, batch: Batch) -> StepLoss:
+        """Compute the gradients of a batch's loss."""
 
     @abstractmethod
     def after_step(self) -> str:
         """Update other state than the optimiser's; return details for progress."""
 
     @abstractmethod
-    def done(self, steps: int) -> tuple[int, int]:
-        """Return the amounts of finished and total work after some steps, in the task's unit."""
+    def done(self) -> tuple[int, int]:
+        """Return the amounts of finished and total work, in the training's unit."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Return the task's tensors and numbers for a checkpoint."""
+        """Return the tensors and numbers of a checkpoint."""
 
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from ``state``. Raises InputError for the state of another model."""
-
-
-class Loop(Generic[Batch]):
-    """The optimiser and the step count of a task."""
-
-    def __init__(self, task: Task[Batch]) -> None:
-        self.task = task
-        self.steps = 0
-        self._tokens_per_second = 0.0
-        settings = task.settings
-        self.optimizer = torch.optim.AdamW(
-            task.groups(),
-            lr=settings.rate,
-            eps=task.epsilon,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
 
     def run(
         self, batches: Iterable[tuple[Any, Batch]], checkpoints: Path | None, progress: Progress
@@ -141,13 +137,13 @@ class Loop(Generic[Batch]):
         of numbers; a checkpoint is written every ``CHECKPOINT_SECONDS`` and after the last step.
         Raises InputError if the batches end before: the texts have no tokens. Raises NotFiniteError
         if the loss is not finite; the last checkpoint is kept."""
-        total = self.task.settings.steps
+        total = self.settings.steps
         if self.steps >= total:
             return
         saved = time.monotonic()
         for position, batch in batches:
             detail = self.step(batch)
-            progress(self.task.stage, *self.task.done(self.steps), detail)
+            progress(self.stage, *self.done(), detail)
             finished = self.steps >= total
             due = finished or time.monotonic() - saved > CHECKPOINT_SECONDS
             if checkpoints is not None and due:
@@ -155,25 +151,24 @@ class Loop(Generic[Batch]):
                 saved = time.monotonic()
             if finished:
                 return
-        raise InputError(f"{self.task.title}: the texts have no tokens")
+        raise InputError(f"{self.title}: the texts have no tokens")
 
     def step(self, batch: Batch) -> str:
         """Take one optimiser step; return details for progress. Raises NotFiniteError if the loss
         is not finite; no weight has changed."""
         began = time.perf_counter()
-        task = self.task
         self.optimizer.zero_grad(set_to_none=True)
-        loss, tokens = task.backward(batch, self.steps)
+        loss, tokens = self.backward(batch)
         if not math.isfinite(loss):
             raise NotFiniteError(
-                f"{task.title}: the loss is {loss} at step {self.steps}; {task.advice}"
+                f"{self.title}: the loss is {loss} at step {self.steps}; {self.advice}"
             )
-        torch.nn.utils.clip_grad_norm_(task.parameters(), MAX_GRAD_NORM)
-        learning_rate = learning_rate_at(task.settings, self.steps)
+        torch.nn.utils.clip_grad_norm_(self.parameters, MAX_GRAD_NORM)
+        learning_rate = learning_rate_at(self.settings, self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
-        detail = task.after_step()
+        detail = self.after_step()
         self.steps += 1
         speed = tokens / (time.perf_counter() - began)
         # An exponential average, for a readable number.
@@ -183,13 +178,13 @@ class Loop(Generic[Batch]):
     def save(self, path: Path, position: tuple[Any, ...]) -> None:
         """Write a checkpoint atomically: a zip archive with checksums, of ``torch.save``."""
         state = {
-            "settings": asdict(self.task.settings),
+            "settings": asdict(self.settings),
             "position": list(position),
             "steps": self.steps,
-            "task": self.task.state(),
+            "task": self.state(),
             "optimizer": self.optimizer.state_dict(),
         }
-        weights = sum(parameter.nbytes for parameter in self.task.parameters())
+        weights = sum(parameter.nbytes for parameter in self.parameters)
         with replacing(path, 3 * weights) as file:  # AdamW has two moments for each weight
             torch.save(state, file)
 
@@ -197,7 +192,7 @@ class Loop(Generic[Batch]):
         """Continue from a checkpoint; return the position in the stream of batches. Raises
         InputError for a checkpoint of another model."""
         with checkpoint.reading() as state:
-            self.task.restore(state["task"])
+            self.restore(state["task"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.steps = state["steps"]
             return tuple(state["position"])

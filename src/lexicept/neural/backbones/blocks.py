@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from lexicept.encoding.windows import UNLIMITED
 from lexicept.errors import InputError
-from lexicept.neural.kernels.quantisation import has_instructions
 
 MOST_BLOCKS = 1000
 """Limit on the blocks of a model: a damaged configuration could ask for billions."""
@@ -137,8 +136,10 @@ def checkpoint_blocks(backbone: Any) -> None:
 
 @cache
 def multiplies_bfloat16() -> bool:
-    """Return whether this CPU has instructions that multiply bfloat16."""
-    return has_instructions("avx512_bf16", "amx_bf16")
+    """Return whether this CPU has instructions that multiply bfloat16; torch 2.6 knows none."""
+    read: Callable[[], dict[str, object]] = getattr(torch.cpu, "get_capabilities", dict)
+    capabilities = read()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
 
 
 def has_bfloat16(device: torch.device) -> bool:

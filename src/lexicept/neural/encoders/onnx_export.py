@@ -23,7 +23,7 @@ from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.blocks import find_blocks
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.base import Head
-from lexicept.neural.kernels.linear_topk import fire
+from lexicept.neural.kernels.linear_outputs import fire
 from lexicept.neural.kernels.pooling import root_of_sums
 from lexicept.storage.files import write_json
 

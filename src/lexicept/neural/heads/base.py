@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lexicept.encoding.head_settings import HeadSettings
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.neural.kernels.linear_topk import fire, top_activations
+from lexicept.neural.kernels.linear_outputs import fire, top_activations
 from lexicept.neural.kernels.pooling import Activations, pool_max, pool_sum, root_of_sums
 from lexicept.vectors import Floats, Integers
 

@@ -9,9 +9,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from lexicept.neural.kernels.linear_max import largest_outputs
-from lexicept.neural.kernels.linear_topk import fire, tokens_at_once, top_activations
-from lexicept.neural.kernels.sparse_linear import Chosen, chosen_outputs, sum_by_group
+from lexicept.neural.kernels.linear_outputs import (
+    fire,
+    largest_outputs,
+    tokens_at_once,
+    top_activations,
+)
+from lexicept.neural.kernels.sparse_linear import chosen_outputs, sum_by_group
 from lexicept.neural.kernels.topk import top_columns_reference
 
 
@@ -110,7 +114,7 @@ def _sum_top(tokens: Activations, log: bool) -> Tensor:
     acts, columns = tokens.largest()
     if torch.is_grad_enabled():
         with torch.autocast(x.device.type, enabled=False):
-            pre = chosen_outputs(x, matrix, bias, Chosen(columns))
+            pre = chosen_outputs(x, matrix, bias, columns)
         acts = fire(pre, None if threshold is None else threshold[columns])
     acts = torch.log1p(acts) if log else acts
     # Every activation is added at its text and dimension.

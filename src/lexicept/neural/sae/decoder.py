@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from lexicept.neural.kernels.sparse_linear import Chosen, sum_by_group, sum_chosen
+from lexicept.neural.kernels.sparse_linear import sum_by_group, sum_chosen
 from lexicept.neural.sae.model import SAE
 from lexicept.neural.sae.quality import SAEReport, report_states
 
@@ -57,7 +57,7 @@ def fit_decoder(sae: SAE, batches: Iterable[Tensor]) -> SAEReport:
     direction = residual / diagonal
     product = (residual * direction).sum(dim=0)
     for _ in range(STEPS):
-        image = of_latents(sum_chosen(acts, Chosen(latents), direction)) + ridge * direction
+        image = of_latents(sum_chosen(acts, latents, direction)) + ridge * direction
         step = product / (direction * image).sum(dim=0).clamp_min(1e-30)
         weights += step * direction
         residual -= step * image

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from lexicept.errors import InputError, message_of
-from lexicept.neural.kernels.linear_topk import top_activations
-from lexicept.neural.kernels.sparse_linear import Chosen, chosen_outputs, sum_chosen
+from lexicept.neural.kernels.linear_outputs import top_activations
+from lexicept.neural.kernels.sparse_linear import chosen_outputs, sum_chosen
 from lexicept.storage.files import replace_file, write_json
 
 _BLOCK = re.compile(r"(?:^|\.)(?:blocks|layers|layer|h)\.(\d+)((?:\.\w+)*)$")
@@ -110,7 +110,7 @@ class SAE(nn.Module):
 
     def pre_acts_of(self, x: Tensor, latents: Tensor) -> Tensor:
         """Return p of given latents [n, k] for x [n, d]; only their rows get a gradient."""
-        return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, Chosen(latents))
+        return chosen_outputs(self.centre(x), self.W_enc, self.b_enc, latents)
 
     def encode(self, states: Tensor, k: int | None = None) -> tuple[Tensor, Tensor]:
         """Return the most active latents of token states [n, d]: activations [n, k], at least 0 and
@@ -131,7 +131,7 @@ class SAE(nn.Module):
         """Return x̂ [n, d] for activations, in units of x, and latent numbers, both [n, k]. Raises
         InputError for an SAE without decoder."""
         self.need_decoder()
-        return sum_chosen(acts, Chosen(latents), self.W_dec) + self.b_dec
+        return sum_chosen(acts, latents, self.W_dec) + self.b_dec
 
     def need_decoder(self) -> None:
         """Raise InputError if the SAE has no decoder."""

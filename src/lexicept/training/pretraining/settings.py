@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
 from lexicept.checks import Count, NotNegative, Positive, Seed, Whole, settings
 from lexicept.encoding.sources import Dtype
 from lexicept.errors import InputError
-from lexicept.training.pretraining.head_kinds import HEAD_KINDS, LanguageHead, Masking
+from lexicept.training.pretraining.head_kinds import MASKINGS, LanguageHead, Masking
 
 Trained = Literal["head", "lora", "all"]
 
@@ -106,9 +106,9 @@ class PretrainingSettings:
 def masking_of(head: LanguageHead, masking: Masking | None) -> Masking:
     """Return the masking, by default the head kind's. Raises InputError for an unknown head kind,
     or a masking that does not fit the head kind."""
-    if head not in HEAD_KINDS:
-        raise InputError(f"head must be one of {', '.join(get_args(LanguageHead))}, not {head!r}")
-    maskings = HEAD_KINDS[head].maskings
+    if head not in MASKINGS:
+        raise InputError(f"head must be one of {', '.join(MASKINGS)}, not {head!r}")
+    maskings = MASKINGS[head]
     if masking is None:
         return maskings[0]
     if masking not in maskings:

@@ -8,7 +8,7 @@ decoder's own training. The whole decoder is pretrained, and cut to fewer blocks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.progress import Progress, silent
-from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
-from lexicept.training.pretraining.head_kinds import HEAD_KINDS, HeadVocabulary, LanguageHead
+from lexicept.training.loop import Checkpoint, Loop, StepLoss
+from lexicept.training.pretraining.head_kinds import LanguageHead, new_head
 from lexicept.training.pretraining.settings import PretrainingSettings
 from lexicept.training.pretraining.windows import (
     MaskableWindow,
@@ -68,10 +68,10 @@ def encoder_to_pretrain(
     """Return an encoder of ``load_backbone_and_head``'s models with a new head of some kind, over
     sub-words or, with a ``size``, at most so many words of the texts."""
     backbone, own_head = models
-    vocabulary = HeadVocabulary(own_head.terms)
+    terms, subwords = own_head.terms, None
     if size is not None:
-        vocabulary = HeadVocabulary(*expanded_words(texts, backbone.tokenizer, size))
-    return Encoder.of(backbone, HEAD_KINDS[head_type].make(own_head, vocabulary, seed))
+        terms, subwords = expanded_words(texts, backbone.tokenizer, size)
+    return Encoder.of(backbone, new_head(head_type, own_head, terms, subwords, seed))
 
 
 def pretrain(
@@ -90,19 +90,18 @@ def pretrain(
     Raises InputError for nothing to mask in any text, no mask token and no "_" in the tokenizer, a
     head over other units, or a bidirectional backbone with ``causal``. Raises NotFiniteError if the
     loss is not finite; the last checkpoint is kept."""
-    task = MaskedTask(backbone, head, settings)
-    loop, start = Loop(task), StreamPosition()
-    checkpoint = Checkpoint.find(checkpoints, settings, task.device)
+    loop, start = MaskedLoop(backbone, head, settings), StreamPosition()
+    checkpoint = Checkpoint.find(checkpoints, settings, loop.device)
     if checkpoint is not None:
         start = StreamPosition(*loop.load(checkpoint))
     batches = WindowStream(backbone, head, texts, settings).batches(start)
     try:
         loop.run(batches, checkpoints, progress)
     finally:
-        task.finish()
+        loop.finish()
 
 
-class MaskedTask(Task[list[MaskableWindow]]):
+class MaskedLoop(Loop[list[MaskableWindow]]):
     """Prediction of masked tokens; see ``pretrain`` for errors."""
 
     title = "pretraining"
@@ -128,6 +127,12 @@ class MaskedTask(Task[list[MaskableWindow]]):
         if settings.gradient_checkpointing and settings.trained != "head":
             checkpoint_blocks(backbone)
         self.trained.train()
+        learned = list(self._learned().values())
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in learned if p.ndim > 1]},
+            {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        super().__init__(settings, groups)
 
     def _trained(self) -> nn.ModuleList:
         """Return the modules to train, with adapters in the backbone if adapters learn."""
@@ -141,18 +146,8 @@ class MaskedTask(Task[list[MaskableWindow]]):
             backbone.model = add_adapters(backbone.model, backbone.source, settings.lora_rank)
         return nn.ModuleList([backbone])
 
-    def groups(self) -> list[dict[str, Any]]:
-        parameters = list(self._learned().values())
-        return [
-            {"params": [p for p in parameters if p.ndim > 1]},
-            {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-        ]
-
-    def parameters(self) -> Iterable[nn.Parameter]:
-        return self.trained.parameters()
-
-    def backward(self, batch: Sequence[MaskableWindow], step: int) -> StepLoss:
-        random = np.random.default_rng((self.settings.seed, 3, step))
+    def backward(self, batch: Sequence[MaskableWindow]) -> StepLoss:
+        random = np.random.default_rng((self.settings.seed, 3, self.steps))
         # Masks depend on seed and step alone, so that a resumed run draws the same.
         masked = [self._hidden(example, random) for example in batch]
         count = sum(len(window.positions) for window in masked)
@@ -170,8 +165,8 @@ class MaskedTask(Task[list[MaskableWindow]]):
     def after_step(self) -> str:
         return f"recognised {self._correct:.1%}"
 
-    def done(self, steps: int) -> tuple[int, int]:
-        return steps, self.settings.steps
+    def done(self) -> tuple[int, int]:
+        return self.steps, self.settings.steps
 
     def state(self) -> dict[str, Any]:
         return {"trained": self._learned()}

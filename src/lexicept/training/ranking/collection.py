@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
-from lexicept.candidates.mining import MiningSettings, mine
+from lexicept.candidates.mining import mine, mined_lists
 from lexicept.candidates.teachers import Teacher
 from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.corpora.records import Document, Location, checked
@@ -22,14 +22,16 @@ from lexicept.index.builder import Contents, IndexBuilder, write_documents
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
+from lexicept.neural.backbones.backbone import Backbone
+from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.progress import Progress
 from lexicept.storage.cached import cached
+from lexicept.storage.files import fingerprint
+from lexicept.storage.sequences import LazySequence
 from lexicept.storage.workspace import new_folder
 from lexicept.training.own_parts import OwnPart
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.data import TeacherScores, TrainingData, WordWeights
-from lexicept.training.ranking.run_folder import RunFolder
-from lexicept.training.ranking.teacher_mining import teacher_lists
 from lexicept.weighting import BM25
 
 Relevant = Mapping[str, Sequence[str]]
@@ -41,6 +43,44 @@ class HeldOut(NamedTuple):
 
     queries: dict[str, str]
     qrels: list[Qrel]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run's configuration and folders."""
+
+    config: TrainingConfig
+    path: Path
+    """Folder of the run."""
+    prepared: Path
+    """Folder of data, teacher scores, cached states and SAE; runs may share the folder."""
+    progress: Progress
+    writes: bool
+    """True in the writing process."""
+
+    def states(
+        self, backbone: Backbone, texts: Sequence[str], name: str, prompt: str = ""
+    ) -> CachedStates:
+        """Return the cached token states of texts after a prompt; missing states are computed
+        first. The name of a cache of queries ends with "queries"."""
+        folder = self.prepared / "states" / name
+        bf16 = self.config.optimizer.bf16
+        task = "query" if name.endswith("queries") else "document"
+        read = _Prompted(prompt, texts) if prompt else texts
+        return CachedStates.build(folder, backbone, read, self.progress, bf16=bf16, task=task)
+
+
+class _Prompted(LazySequence[str]):
+    """Texts, each after a prompt."""
+
+    def __init__(self, prompt: str, texts: Sequence[str]) -> None:
+        self._prompt, self._texts = prompt, texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def _read(self, index: int) -> str:
+        return self._prompt + self._texts[index]
 
 
 @dataclass(frozen=True)
@@ -157,30 +197,12 @@ def open_corpus(
     """Return a corpus on disk, in ``<prefix>words`` or ``<prefix>documents`` of a folder; an absent
     or damaged corpus is stored first. ``words`` also indexes the words, which takes most of the
     time. Raises InputError for no documents, or a bad document."""
-    if words:
-        index = word_index(corpus, folder / f"{prefix}words", progress)
-        return Corpus(index.folder, index)
-    return stored_documents(corpus, folder / f"{prefix}documents")
+    path = folder / f"{prefix}{'words' if words else 'documents'}"
 
-
-def stored_documents(corpus: str | OwnPart, path: Path) -> Corpus:
-    """Return a corpus on disk without an index; absent or damaged documents are stored first."""
-
-    def write() -> None:
-        with new_folder(path, "documents") as folder:
-            if not write_documents(folder, _documents(corpus)):
+    def store() -> None:
+        with new_folder(path, "documents") as new:
+            if not write_documents(new, _documents(corpus)):
                 raise InputError(f"{_name(corpus)}: no documents")
-
-    def read(folder: Path) -> Corpus:
-        corpus = Corpus(folder)
-        _ = corpus.stored  # raises the error of damaged files
-        return corpus
-
-    return cached(path, write, read)
-
-
-def word_index(corpus: str | OwnPart, path: Path, progress: Progress) -> IndexReader:
-    """Return an index of the documents' words; an absent or damaged index is built first."""
 
     def build() -> None:
         with IndexBuilder(path) as builder:
@@ -189,7 +211,13 @@ def word_index(corpus: str | OwnPart, path: Path, progress: Progress) -> IndexRe
             builder.add_vocabulary(WordVectorizer("en"), weighting, progress=progress)
             builder.commit()
 
-    return cached(path, build, IndexReader.open)
+    def read(path: Path) -> Corpus:
+        index = IndexReader.open(path) if words else None
+        opened = Corpus(path if index is None else index.folder, index)
+        _ = opened.stored  # raises the error of damaged files
+        return opened
+
+    return cached(path, build if words else store, read)
 
 
 def _pseudo_queries(run: RunFolder, corpus: Corpus) -> tuple[dict[str, str], Relevant]:
@@ -258,9 +286,8 @@ def _lists(
 
     def mined(source: str, out: Path) -> Lists:
         if source == "teacher":
-            return teacher_lists(training, qrels, out, data.mining_depth, progress)
-        settings = MiningSettings(data.mining_depth)
-        return mine(corpus.words, queries, qrels, out, settings, progress=progress)
+            return mine_by_teacher(training, qrels, out, data.mining_depth, progress)
+        return mine(corpus.words, queries, qrels, out, data.mining_depth, progress=progress)
 
     def make() -> Lists:
         if given_lists is not None:  # without the lists of queries outside the training set
@@ -274,6 +301,28 @@ def _lists(
         return write_lists(path, joined(*lists))
 
     return cached(path, make, Lists.open)
+
+
+def mine_by_teacher(
+    data: TrainingData, relevant: Relevant, out: Path, depth: int, progress: Progress
+) -> Lists:
+    """Write each query's relevant documents, then the ``depth`` best others by the teacher's score.
+    Raises InputError without a teacher, for an existing ``out``, or for no lists."""
+    if data.teacher is None:
+        raise InputError("data.mining: teacher needs a teacher: dense, bm25_weight or own")
+    identity = {
+        "documents": fingerprint(data.document_ids),
+        "queries": fingerprint(data.queries),
+        "dense_weight": data.teacher.dense_weight,
+        "bm25_weight": data.teacher.bm25_weight,
+    }
+
+    def best(span: range, count: int) -> Iterator[list[str]]:
+        for indices in data.best(span, count):
+            yield [data.document_ids[index] for index in indices]
+
+    positives = {query: relevant.get(query, ()) for query in data.query_ids}
+    return mined_lists(out, "mine by teacher", identity, positives, depth, best, progress=progress)
 
 
 def _training_data(

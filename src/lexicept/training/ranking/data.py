@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,11 +16,14 @@ from lexicept.candidates.teachers import Scorer
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.sae.cached_states import CachedStates
-from lexicept.storage.sequences import NumberOf
 from lexicept.vectors import Floats
 
 CHECKED_LISTS = 1000
 """Lists with a look-up of queries and documents before training."""
+
+
+TAUGHT = 2**16
+"""Documents scored at once by a teacher that mines."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,8 @@ class TrainingData:
     def __post_init__(self) -> None:
         if not len(self.lists):
             raise InputError("there are no candidate lists to train on")
-        self._query_indices = NumberOf(self.query_ids)
-        self._document_indices = NumberOf(self.document_ids)
+        self._query_indices = {name: index for index, name in enumerate(self.query_ids)}
+        self._document_indices = {name: index for index, name in enumerate(self.document_ids)}
 
     def query_index(self, query_id: str) -> int:
         """Return a query's index. Raises InputError for an unknown id."""
@@ -104,18 +107,30 @@ class TrainingData:
             d = torch.from_numpy(np.asarray(self.teacher.documents[documents], np.float32))
             scores += self.teacher.dense_weight * (q @ d.T)
         if self.teacher.own is not None:
-            listed = [self.document_ids[index] for index in documents]
-            process_sample = self.teacher.own(
-                [self.query_ids[q] for q in queries], [listed] * len(queries)
-            )
-            scores += self.teacher.own_weight * torch.from_numpy(
-                np.asarray(process_sample, np.float32)
-            )
+            ids = [self.document_ids[index] for index in documents]
+            own = self.teacher.own([self.query_ids[q] for q in queries], [ids] * len(queries))
+            scores += self.teacher.own_weight * torch.from_numpy(np.asarray(own, np.float32))
         return scores
 
+    def best(self, queries: range, count: int) -> list[list[int]]:
+        """Return the indices of the ``count`` best documents of each query by the teacher, best
+        first."""
+        scores = torch.empty(len(queries), 0)
+        documents = torch.empty(len(queries), 0, dtype=torch.long)
+        # The best so far compete with each block of documents, so that memory stays bounded.
+        for start in range(0, len(self.document_ids), TAUGHT):
+            block = range(start, min(start + TAUGHT, len(self.document_ids)))
+            taught = self.teach(queries, block)
+            assert taught is not None
+            scores = torch.cat([scores, taught], dim=1)
+            documents = torch.cat([documents, torch.tensor(block).expand(len(queries), -1)], dim=1)
+            scores, best = scores.topk(min(count, scores.shape[1]), dim=1)
+            documents = documents.gather(1, best)
+        return documents.tolist()
 
-def _index_of(indices: NumberOf, name: str, role: str) -> int:
-    index = indices.find(name)
+
+def _index_of(indices: Mapping[str, int], name: str, role: str) -> int:
+    index = indices.get(name)
     if index is None:
         raise InputError(f"a candidate list names the {role} {name!r}, which is unknown")
     return index

@@ -26,12 +26,13 @@ from lexicept.neural.sae.cached_states import cached_reader
 from lexicept.neural.sae.states import origin_of
 from lexicept.neural.sae_formats.pretrained import USUAL_L0, find_pretrained_sae
 from lexicept.training.own_parts import OwnPart
-from lexicept.training.pretraining.head_kinds import HEAD_KINDS, HeadVocabulary
+from lexicept.training.pretraining.head_kinds import MASKINGS, LanguageHead, new_head
+from lexicept.training.pretraining.word_vocabulary import expanded_words
+from lexicept.training.ranking.collection import RunFolder
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.data import TrainingData
 from lexicept.training.ranking.model_settings import ModelSettings
 from lexicept.training.ranking.neural_teachers import check_dense
-from lexicept.training.ranking.run_folder import RunFolder
 from lexicept.training.sae.trainer import train_on_states, train_sae
 
 CALIBRATION_TOKENS = 1000
@@ -135,7 +136,7 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
         encoder = loaded.start
     elif loaded.head is None:
         encoder = Encoder.of(loaded.backbone, _sae_head(run, loaded.backbone, loaded.inner, data))
-    elif isinstance(loaded.head, VocabularyHead) and settings.head in HEAD_KINDS:
+    elif isinstance(loaded.head, VocabularyHead) and settings.head in MASKINGS:
         encoder = Encoder.of(loaded.backbone, _language_head(run, loaded, loaded.head, data))
     else:
         encoder = Encoder.of(loaded.backbone, loaded.head)
@@ -183,19 +184,14 @@ def _language_head(
     run: RunFolder, loaded: Loaded, own_head: VocabularyHead, data: TrainingData
 ) -> Head:
     """Return the backbone's own language head or a new head of the configured kind."""
-    settings = run.config.model
-    assert isinstance(settings.head, str)
-    assert settings.head != "sae"
-    head_type, size = HEAD_KINDS[settings.head], settings.size or 0
-    vocabulary = HeadVocabulary(own_head.terms)
-    if head_type.dimensions == "numbers":
-        vocabulary = HeadVocabulary([f"#{dimension}" for dimension in range(size)])
-    elif head_type.dimensions == "words":
-        from lexicept.training.pretraining.word_vocabulary import expanded_words
-
+    settings, size = run.config.model, run.config.model.size or 0
+    terms, subwords = own_head.terms, None
+    if settings.head == "random":
+        terms = [f"#{dimension}" for dimension in range(size)]
+    elif settings.head == "expanded":
         terms, subwords = expanded_words(data.documents, loaded.backbone.tokenizer, size)
-        vocabulary = HeadVocabulary(terms, subwords)
-    return head_type.make(own_head, vocabulary, run.config.optimizer.seed)
+    kind = cast(LanguageHead, settings.head)
+    return new_head(kind, own_head, terms, subwords, run.config.optimizer.seed)
 
 
 def _sample_states(backbone: Backbone, texts: Sequence[str]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Metrics of a run: the file, progress, curves and the model card."""
+"""Metrics of a run: the file, progress and the model card."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from lexicept.corpora.json_lines import read_objects
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.encoders.model_card import make_card
 from lexicept.progress import Progress
-from lexicept.storage.files import replace_file, replacing
-from lexicept.storage.surroundings import without
+from lexicept.storage.files import replace_file
 from lexicept.storage.yaml_text import read_yaml
 from lexicept.training.ranking.config import TrainingConfig
 
@@ -35,43 +34,44 @@ _DETAILS = """
 
 
 class MetricsFile(TrainerCallback):  # type: ignore[misc]
-    """Report progress, and write logged values as JSON Lines, each step once."""
+    """Report progress, and write logged values as JSON Lines at every checkpoint, each step once.
+
+    The trainer's state has the values, also after a resume.
+    """
 
     def __init__(self, path: Path, progress: Progress) -> None:
         self._path = path
         self._progress = progress
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Write the lines up to the resumed checkpoint, in place of the file."""
-        if not state.is_world_process_zero:
-            return
-        lines = [self._line(state, logs) for logs in state.log_history]
-        replace_file(self._path, "".join(lines).encode())
+        """Write the lines up to the resumed checkpoint."""
+        self.on_save(args, state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Log at every checkpoint, so that a killed process loses no mean."""
         if state.global_step % args.save_steps == 0 or state.global_step >= state.max_steps:
             control.should_log = True
 
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write all lines."""
+        if state.is_world_process_zero:
+            lines = [
+                {"step": logs["step"], **{n: logs[n] for n in logs if n not in _UNTOLD}}
+                for logs in state.log_history
+            ]
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            replace_file(self._path, text.encode())
+
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Write one line."""
+        """Report progress."""
         values = logs or {}
-        if "train_runtime" in values or not state.is_world_process_zero:
-            return
-        with self._path.open("a") as file:
-            file.write(self._line(state, values))
         if "loss" in values:
-            self._progress(
-                "training", state.global_step, state.max_steps, f"loss {float(values['loss']):.4f}"
-            )
+            detail = f"loss {float(values['loss']):.4f}"
         elif "eval_ndcg" in values:
             detail = f"nDCG@10 {values['eval_ndcg']:.4f} QD-FLOPs {values['eval_qd_flops']:.2f}"
-            self._progress("training", state.global_step, state.max_steps, detail)
-
-    @staticmethod
-    def _line(state: Any, logs: dict[str, Any]) -> str:
-        values = {name: value for name, value in logs.items() if name not in _UNTOLD}
-        return json.dumps({"step": state.global_step, **values}) + "\n"
+        else:
+            return
+        self._progress("training", state.global_step, state.max_steps, detail)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -88,31 +88,6 @@ def saved_validation(run: Path) -> dict[str, float]:
     best = max(lines, key=lambda line: float(line["eval_selection"]), default={})
     names = ("step", "eval_ndcg", "eval_mrr", "eval_qd_flops", "eval_e2")
     return {name: best[name] for name in names if name in best}
-
-
-def write_curves(metrics: list[dict[str, Any]], path: Path) -> None:
-    """Plot losses, nDCG@10 and QD-FLOPs against steps as one PNG."""
-    with without("matplotlibrc"):
-        from matplotlib.figure import Figure
-
-    training = [line for line in metrics if "loss" in line]
-    validation = [line for line in metrics if "eval_ndcg" in line]
-    common = {"step", "loss", "grad_norm", "learning_rate"}
-    terms = sorted({name for line in training for name in line} - common)
-    figure = Figure(figsize=(15, 4), layout="constrained")
-    axes = figure.subplots(1, 3)
-    for name in ["loss", *terms]:
-        lines = [line for line in training if name in line]
-        axes[0].plot([line["step"] for line in lines], [line[name] for line in lines], label=name)
-    axes[0].legend()
-    for axis, name in zip(axes[1:], ("eval_ndcg", "eval_qd_flops"), strict=True):
-        steps = [line["step"] for line in validation]
-        axis.plot(steps, [line[name] for line in validation], marker="o")
-    titles = ("training loss", "validation nDCG@10", "validation QD-FLOPs")
-    for axis, title in zip(axes, titles, strict=True):
-        axis.set(title=title, xlabel="step")
-    with replacing(path) as file:
-        figure.savefig(file, format="png", dpi=100)
 
 
 def write_card(

@@ -12,7 +12,7 @@ from lexicept.encoding.head_settings import Pooling
 from lexicept.encoding.sources import DEFAULT_BACKBONE, Dtype
 from lexicept.errors import InputError
 from lexicept.training.own_parts import OR_OWN, OwnPart
-from lexicept.training.pretraining.head_kinds import HEAD_KINDS, LanguageHead
+from lexicept.training.pretraining.head_kinds import LanguageHead
 from lexicept.training.sae.settings import SAESettings
 from lexicept.vectors import Pruning
 
@@ -108,12 +108,7 @@ class ModelSettings:
             raise InputError(f"pretrained requires head: sae, not {self.head!r}")
         if self.freeze_head and self.trained == "head":
             raise InputError("freeze_head requires trained: lora or all; nothing learns otherwise")
-        sized = (
-            isinstance(self.head, str)
-            and self.head != "sae"
-            and HEAD_KINDS[self.head].dimensions != "subwords"
-        )
-        if sized and not (self.size or self.start):
+        if self.head in ("expanded", "random") and not (self.size or self.start):
             raise InputError(f"size is missing: dimensions of the head {self.head!r}")
         dims = self.initial_active_dims
         if dims is not None and self.head == "sae" and self.sae.has_thresholds:

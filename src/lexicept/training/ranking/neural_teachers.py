@@ -1,4 +1,4 @@
-"""Neural teachers: dense encoders and cross-encoders of sentence-transformers."""
+"""Neural teachers: embeddings and cross-encoders of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from sentence_transformers.util import SimilarityFunction
 
 from lexicept.candidates.teachers import ById, Scorer
-from lexicept.encoding.sources import DEFAULT_BACKBONE, Dtype, fetch, resolve
+from lexicept.encoding.sources import Dtype, fetch, resolve
 from lexicept.errors import InputError, first_line_of
 from lexicept.neural.backbones.blocks import autocast, has_bfloat16
 from lexicept.neural.backbones.loading import quiet_transformers
@@ -34,68 +33,18 @@ SHARD = 1024
 
 
 @dataclass(frozen=True)
-class _Network:
-    """A model of sentence-transformers as a teacher."""
-
-    label: ClassVar[str]
+class CrossEncoderTeacher:
+    """The logit of a CrossEncoder, which reads query and document together."""
 
     name: str
     """A hub name or a folder."""
     dtype: Dtype | None = None
     """Type of the model's weights; None for the saved type."""
     batch_size: int = 32
-    """Texts or pairs that go through the model at once."""
+    """Pairs that go through the model at once."""
 
     def settings(self) -> dict[str, Any]:
-        dtype = {} if self.dtype is None else {"dtype": self.dtype}
-        return {"name": self.label, "model": model_identity(self.name), **dtype}
-
-
-@dataclass(frozen=True)
-class DenseTeacher(_Network):
-    """The similarity of a SentenceTransformer's embeddings, as the model defines it.
-
-    Every text is embedded once, in half precision, into a memory-mapped file.
-    """
-
-    label = "dense"
-
-    name: str = DEFAULT_BACKBONE
-    """A hub name or a folder; the default needs no network where its package is installed."""
-
-    def prepare(
-        self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
-    ) -> Scorer:
-        """Embed texts that ``folder`` lacks. Raises InputError if the model can't be loaded."""
-        model = _load(SentenceTransformer, self.name, self.dtype)
-        identity = model_identity(self.name)
-        if self.dtype is not None:
-            identity = [identity, self.dtype]
-        query_texts, document_texts = list(queries.values()), list(documents.values())
-        query_vectors, document_vectors = _embeddings(
-            model, identity, query_texts, document_texts, folder, progress, self.batch_size
-        )
-        query_rows, document_rows = (
-            {name: row for row, name in enumerate(names)} for names in (queries, documents)
-        )
-        similarity = SimilarityFunction.to_similarity_fn(model.similarity_fn_name)
-
-        def score(query_ids: Sequence[str], document_ids: Sequence[Sequence[str]]) -> list[Floats]:
-            scores = []
-            for query, ids in zip(query_ids, document_ids, strict=True):
-                vector = query_vectors[[query_rows[query]]]
-                listed = document_vectors[[document_rows[document] for document in ids]]
-                scores.append(similarity(_single(vector), _single(listed))[0].numpy())
-            return scores
-
-        return score
-
-
-@dataclass(frozen=True)
-class CrossEncoderTeacher(_Network):
-    """The logit of a CrossEncoder, which reads query and document together."""
-
-    label = "cross-encoder"
+        return {"model": model_identity(self.name), "dtype": self.dtype}
 
     def prepare(
         self, queries: ById, documents: ById, folder: Path, progress: Progress = silent
@@ -138,35 +87,21 @@ def embeddings(
     InputError if the model can't be loaded."""
     model = _load(SentenceTransformer, name)
     bf16 = bf16 and has_bfloat16(model.device)
-    with autocast(model.device, bf16):
-        identity = [model_identity(name), "bf16"] if bf16 else model_identity(name)
-        return _embeddings(model, identity, queries, documents, folder, progress)
-
-
-def _embeddings(
-    model: SentenceTransformer,
-    identity: Any,
-    queries: Sequence[str],
-    documents: Sequence[str],
-    folder: Path,
-    progress: Progress,
-    batch_size: int = 32,
-) -> tuple[Floats, Floats]:
+    identity = [model_identity(name), "bf16"] if bf16 else model_identity(name)
     parameters = json.dumps(identity, sort_keys=True)
     size = model.get_embedding_dimension()
     cosine = model.similarity_fn_name == "cosine"
-    representations = []
+    arrays = []
     for side, encode, texts in (
         ("queries", model.encode_query, queries),
         ("documents", model.encode_document, documents),
     ):
         path = folder / f"{fingerprint(chain([parameters, side], texts))}.npy"
-        quiet = partial(
-            encode, batch_size=batch_size, show_progress_bar=False, normalize_embeddings=cosine
-        )
+        quiet = partial(encode, show_progress_bar=False, normalize_embeddings=cosine)
         make = partial(_embed, quiet, texts, size, path, partial(progress, f"embed {side}"))
-        representations.append(cached(path, make, partial(load_array, dtype=np.float16, ndim=2)))
-    return representations[0], representations[1]
+        with autocast(model.device, bf16):
+            arrays.append(cached(path, make, partial(load_array, dtype=np.float16, ndim=2)))
+    return arrays[0], arrays[1]
 
 
 def _embed(
@@ -192,10 +127,6 @@ def _embed(
             array.append(vectors.tobytes(), start + len(shard))
             progress(start + len(shard), len(texts))
         work.publish(array.path)
-
-
-def _single(vectors: Floats) -> torch.Tensor:
-    return torch.from_numpy(vectors.astype(np.float32))
 
 
 def check_dense(name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -13,23 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from lexicept.errors import InputError
 from lexicept.neural.heads.base import Head
 from lexicept.training.ranking import losses, regularizers
-from lexicept.training.ranking.config import (
-    JointSettings,
-    LossSettings,
-    RegularizerSettings,
-    TrainingConfig,
-)
+from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.regularizers import DocumentFrequencies
 
 Batch = dict[str, Any]
-
-
-class Regularizers(NamedTuple):
-    """Settings of the sparsity regularisers."""
-
-    query: RegularizerSettings = RegularizerSettings()
-    document: RegularizerSettings = RegularizerSettings()
-    joint: JointSettings = JointSettings()
 
 
 class _TextOutputs(NamedTuple):
@@ -44,38 +31,33 @@ class _TextOutputs(NamedTuple):
 class Objective(nn.Module):
     """Weighted losses of an encoder on a batch; training minimises the sum.
 
+    With ``optimizer.mini_batch``, gradients are cached: a batch goes through the model twice, in
+    mini-batches, with the activations of one mini-batch in memory (Gao et al. 2021). Raises
+    InputError for a reconstruction loss with a head without an SAE.
+
     Args:
-        cached: gradient caching: a batch goes through the model twice, in mini-batches, with the
-            activations of one mini-batch in memory (Gao et al. 2021).
-        reconstruct: token states [n, d] → input and output of an SAE, both [n, d]; required with
-            ``loss.reconstruction`` above 0.
+        head: the model's head.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        size: int,
-        loss: LossSettings,
-        sparsity: Regularizers,
-        cached: bool = False,
-        reconstruct: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
-    ) -> None:
+    def __init__(self, model: nn.Module, head: Head, config: TrainingConfig) -> None:
         super().__init__()
+        loss = config.loss
+        if loss.reconstruction and head.autoencoder is None:
+            raise InputError("loss.reconstruction requires a head over an SAE")
         self.model = model
         self.settings = loss
-        self.cached = cached
-        self._reconstruct = reconstruct if loss.reconstruction else None
+        self.cached = config.optimizer.mini_batch is not None
+        self._reconstruct = head.reconstruct if loss.reconstruction else None
         learns = loss.scale_learning_rate > 0
         self.log_scale = nn.Parameter(torch.tensor(math.log(loss.scale)), requires_grad=learns)
         self.word_weight = nn.Parameter(
             torch.tensor(float(loss.words)), requires_grad=learns and loss.words > 0
         )
-        query, document, joint = sparsity
-        self.sides = {"query": query, "document": document}
-        self._joint = joint
+        self.sides = {"query": config.query_regularizer, "document": config.document_regularizer}
+        self._joint = config.joint_regularizer
         self.df = nn.ModuleDict(
             {
-                side: DocumentFrequencies(size, settings.df_texts)
+                side: DocumentFrequencies(head.size, settings.df_texts)
                 for side, settings in self.sides.items()
                 if settings.kind == "df_flops"
             }
@@ -92,23 +74,6 @@ class Objective(nn.Module):
         self.own_parts = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
         self.step = 0
         """Number of optimiser steps so far; the trainer sets it."""
-
-    @classmethod
-    def from_config(cls, model: nn.Module, head: Head, config: TrainingConfig) -> Objective:
-        """Make the objective of a configuration, for a model with this head. Raises InputError for
-        a reconstruction loss with a head without an SAE."""
-        if config.loss.reconstruction and head.autoencoder is None:
-            raise InputError("loss.reconstruction requires a head over an SAE")
-        return cls(
-            model,
-            head.size,
-            config.loss,
-            Regularizers(
-                config.query_regularizer, config.document_regularizer, config.joint_regularizer
-            ),
-            config.optimizer.mini_batch is not None,
-            None if head.autoencoder is None else head.reconstruct,
-        )
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the learnable factors and document frequencies, for a checkpoint."""

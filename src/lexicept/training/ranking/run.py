@@ -1,15 +1,15 @@
-"""A training run in one folder: data, states, checkpoints, metrics, curves and the model."""
+"""A training run in one folder: data, states, checkpoints, metrics and the model."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,15 +26,21 @@ from lexicept.neural.converters.writing import names_own_subwords, refusal
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.progress import Progress, silent
-from lexicept.storage.files import disk_errors, move, remove, replace_file, sync_folder
+from lexicept.storage.files import disk_errors, move, remove, remove_temporaries, sync_folder
+from lexicept.storage.workspace import Workspace
 from lexicept.training.ranking.arguments import training_arguments
-from lexicept.training.ranking.collection import Corpus, RunData, open_corpus, read_run_data
+from lexicept.training.ranking.collection import (
+    Corpus,
+    RunData,
+    RunFolder,
+    open_corpus,
+    read_run_data,
+)
 from lexicept.training.ranking.config import TrainingConfig, write_yaml
 from lexicept.training.ranking.data import Collator, Sampler
 from lexicept.training.ranking.initial_encoder import initial_encoder, load_models, set_trainable
-from lexicept.training.ranking.metrics import read_metrics, write_card, write_curves
+from lexicept.training.ranking.metrics import MetricsFile, read_metrics, write_card
 from lexicept.training.ranking.objective import Objective
-from lexicept.training.ranking.run_folder import RunFolder, claimed
 from lexicept.training.ranking.trainer import Trainer
 from lexicept.training.ranking.validation import (
     NamedTexts,
@@ -58,10 +64,10 @@ def train(
 ) -> Path:
     """Train an encoder; an interrupted run resumes from the last checkpoint.
 
-    The folder holds ``config.yaml``, ``metrics.jsonl``, ``curves.png`` and, at the end, ``model``
-    with a model card; ``work`` has the reproducible files: data, states and checkpoints. Queries
-    held out for validation are in ``held-out``, the split ``dev`` of a BEIR folder. After training
-    of low-rank adapters, ``model`` has merged weights, and ``adapter`` the adapters and the head.
+    The folder holds ``config.yaml``, ``metrics.jsonl`` and, at the end, ``model`` with a model
+    card; ``work`` has the reproducible files: data, states and checkpoints. Queries held out for
+    validation are in ``held-out``, the split ``dev`` of a BEIR folder. After training of low-rank
+    adapters, ``model`` has merged weights, and ``adapter`` the adapters and the head.
 
     Under a launcher (``torchrun``) the first process prepares and writes everything. A step is the
     mean over all processes' batches; an SAE is trained by the first process alone. Raises
@@ -90,7 +96,7 @@ def train(
     writes = processes.is_main_process
     shared = prepared or path / "work"
     run = RunFolder(config, path, shared, progress if writes else silent, writes)
-    with claimed(config, path, restart=restart) if writes else nullcontext():
+    with _claimed(config, path, restart=restart) if writes else nullcontext():
         with processes.main_process_first():
             # Models first: a missing or damaged model is an error before minutes of work on data.
             loaded = load_models(config)
@@ -102,24 +108,31 @@ def train(
         encoder = initial_encoder(run, data.training, loaded)  # the first process trains its SAE
         if writes:
             _announce(encoder, config)
-        with processes.main_process_first():
-            ready = _prepare(run, data, encoder)
         torch.manual_seed(config.optimizer.seed)  # with or without SAE training before
         set_trainable(encoder, config)
-        Trainer(
-            ready.model,
-            ready.objective,
-            ready.collator,
-            run.config,
-            run.work,
-            ready.evaluator,
-            run.progress,
-            callbacks,
-        ).fit()
+        with processes.main_process_first():
+            trainer = _trainer(run, data, encoder, callbacks)
+        trainer.fit()
         if writes:
-            _finish(run, encoder, ready.objective)
+            _finish(run, encoder, trainer.objective)
         processes.wait_for_everyone()
     return path / "model"
+
+
+@contextmanager
+def _claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[None]:
+    """Hold a run's folder for this process during a block; an early failure leaves no folder.
+    Raises InputError if the folder holds a finished run, another configuration's run or other
+    files, or another process works there."""
+    settings = {"config": asdict(config)}
+    with Workspace(path, "train", settings, restart=restart, in_place=True) as work:
+        if (path / "model").exists():
+            raise InputError(
+                f"{path}: this run is finished; name another folder, or --restart (restart=True)"
+            )
+        work.kept("work")
+        remove_temporaries(path)
+        yield
 
 
 def _announce(encoder: Encoder, config: TrainingConfig) -> None:
@@ -134,17 +147,10 @@ def _announce(encoder: Encoder, config: TrainingConfig) -> None:
                 warnings.warn(message, LexiceptWarning, stacklevel=3)
 
 
-class _Prepared(NamedTuple):
-    """Data and models of a trainer, read by all processes from the same files."""
-
-    model: Encoder
-    """The encoder, or the encoder's head on cached states."""
-    objective: Objective
-    collator: Collator
-    evaluator: RetrievalEvaluator | None
-
-
-def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
+def _trainer(
+    run: RunFolder, run_data: RunData, encoder: Encoder, callbacks: Sequence[TrainerCallback]
+) -> Trainer:
+    """Return the trainer of an encoder, or of the encoder's head on cached states."""
     config, data = run.config, run_data.training
     backbone, head = encoder.backbone, encoder.head
     source: Backbone | tuple[CachedStates, CachedStates] = backbone
@@ -157,7 +163,7 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
         )
         model = Encoder.of(None, head, encoder.index_settings)
     settings = config.data
-    objective = Objective.from_config(model, head, config)
+    objective = Objective(model, head, config)
     evaluator = _evaluator(run, run_data, encoder, objective)
     sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
     collator = Collator(
@@ -169,7 +175,15 @@ def _prepare(run: RunFolder, run_data: RunData, encoder: Encoder) -> _Prepared:
         words=config.loss.words > 0,
         prompts=(encoder.prompt("query"), encoder.prompt("document")),
     )
-    return _Prepared(model, objective, collator, evaluator)
+    return Trainer(
+        model,
+        objective,
+        collator,
+        config,
+        run.path / "work" / "checkpoints",
+        evaluator,
+        [MetricsFile(run.path / "metrics.jsonl", run.progress), *callbacks],
+    )
 
 
 def _validation_corpus(run: RunFolder, data: RunData) -> Corpus:
@@ -228,13 +242,13 @@ def _draw(ids: Sequence[str], count: int, qrels: Sequence[Qrel], seed: int) -> l
 
 
 def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
-    """Publish the model, with its card and curves."""
+    """Publish the model, with its card."""
     backbone, head = encoder.backbone, encoder.head
     # Beside words, the learned balance of both scores becomes a factor on query weights.
     learned = run.config.loss.words > 0
     scale = objective.query_scale if learned else run.config.model.query_scale
     head.configure(query_scale=scale)
-    path, metrics = run.path, read_metrics(run.work / "metrics.jsonl")
+    path, metrics = run.path, read_metrics(run.path / "metrics.jsonl")
     encoder.eval()
     # The adapters are saved on their own first, as merging ends them.
     if has_adapters(backbone.model):
@@ -243,8 +257,6 @@ def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
         move(adapter, path / "adapter")
         backbone.model = merge_adapters(backbone.model)
     model = _save(run, encoder, metrics, "model.unfinished")
-    write_curves(metrics, path / "curves.png")
-    replace_file(path / "metrics.jsonl", (run.work / "metrics.jsonl").read_bytes())
     move(model, path / "model")
 
 

@@ -23,7 +23,6 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.neural.encoders.encoder import Encoder
-from lexicept.progress import Progress
 from lexicept.storage.cached import check_recorded
 from lexicept.storage.files import disk_errors, remove, replace_file, sync, sync_folder, write_json
 from lexicept.storage.manifest import describe_files
@@ -31,7 +30,6 @@ from lexicept.training.loop import NotFiniteError
 from lexicept.training.ranking.arguments import training_arguments
 from lexicept.training.ranking.config import TrainingConfig
 from lexicept.training.ranking.data import Collator
-from lexicept.training.ranking.metrics import MetricsFile
 from lexicept.training.ranking.objective import Objective
 from lexicept.training.ranking.validation import RetrievalEvaluator
 
@@ -59,7 +57,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     accumulated batches.
 
     Args:
-        folder: parent of ``checkpoints`` and ``metrics.jsonl``.
+        folder: the folder of checkpoints.
     """
 
     def __init__(
@@ -70,15 +68,14 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         config: TrainingConfig,
         folder: Path,
         evaluator: RetrievalEvaluator | None,
-        progress: Progress,
-        callbacks: Sequence[TrainerCallback] = (),
+        callbacks: Sequence[TrainerCallback],
     ) -> None:
         self.objective = objective
         self.collator = collator
         self._counted: dict[str, int] = {}
         """Step of each side's last count of document frequencies."""
         self._keep_best = config.validation.checkpoint == "best"
-        arguments = training_arguments(config, folder / "checkpoints", evaluator is not None)
+        arguments = training_arguments(config, folder, evaluator is not None)
         # The data set is the numbers of samples; the collator makes a batch of them.
         per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps
         count = int(arguments.max_steps * per_step * arguments.world_size)
@@ -90,7 +87,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             loss=objective,
             evaluator=evaluator,
             data_collator=collator,
-            callbacks=[MetricsFile(folder / "metrics.jsonl", progress), *callbacks],
+            callbacks=list(callbacks),
         )
         self.remove_callback(PrinterCallback)
         # No DistributedDataParallel: a step passes the model several times, or backwards by hand

@@ -26,8 +26,8 @@ from lexicept.encoding.windows import READ
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.sae import SAEHead
-from lexicept.neural.kernels.linear_topk import top_activations
-from lexicept.neural.kernels.sparse_linear import Chosen, sum_by_group, sum_chosen
+from lexicept.neural.kernels.linear_outputs import top_activations
+from lexicept.neural.kernels.sparse_linear import sum_by_group, sum_chosen
 from lexicept.neural.sae.cached_states import CachedStates, cached_reader
 from lexicept.neural.sae.model import SAE
 from lexicept.neural.sae.states import Reader
@@ -238,7 +238,7 @@ def with_initial_decoder(sae: SAE, states: Tensor, k: int) -> SAE:
     """
     sae = deepcopy(sae)
     x = sae.normalise(states)
-    acts, latents = top_activations(sae.centre(x), sae.W_enc, sae.b_enc, k, rough=True)
+    acts, latents = top_activations(sae.centre(x), sae.W_enc, sae.b_enc, k)
     mean = x.mean(dim=0)
     if sae.centred:
         sae.b_enc.add_(sae.W_enc @ (mean - sae.b_dec))
@@ -248,7 +248,7 @@ def with_initial_decoder(sae: SAE, states: Tensor, k: int) -> SAE:
     sums = sum_by_group(acts.ravel(), latents.ravel(), tokens, x, sae.num_latents)
     fired = sums.norm(dim=1) > 0
     sae.W_dec[fired] = F.normalize(sums[fired], dim=1)
-    x_hat = sum_chosen(acts, Chosen(latents), sae.W_dec).ravel()
+    x_hat = sum_chosen(acts, latents, sae.W_dec).ravel()
     factor = torch.dot(x_hat, x.ravel()) / torch.dot(x_hat, x_hat)
     if 0 < factor < torch.inf:
         sae.W_enc.mul_(factor)

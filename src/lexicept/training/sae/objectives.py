@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lexicept.neural.kernels.linear_topk import top_activations
-from lexicept.neural.kernels.sparse_linear import Chosen, chosen_outputs, sum_chosen
+from lexicept.neural.kernels.linear_outputs import top_activations
+from lexicept.neural.kernels.sparse_linear import chosen_outputs, sum_chosen
 from lexicept.neural.sae.model import SAE
 from lexicept.training.sae.settings import SAESettings
 
@@ -42,12 +42,11 @@ class TopK(nn.Module):
 
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         """Return loss and activity of a batch [n, d], given the numbers of the dead latents."""
-        # Put in the order of the latents once for both gradients.
-        sae, chosen = self.sae, Chosen(self._largest(x, self.settings.k)[1])
-        acts = F.relu(chosen_outputs(sae.centre(x), sae.W_enc, sae.b_enc, chosen))
-        error = x - sum_chosen(acts, chosen, sae.W_dec) - sae.b_dec
+        sae, latents = self.sae, self._largest(x, self.settings.k)[1]
+        acts = F.relu(chosen_outputs(sae.centre(x), sae.W_enc, sae.b_enc, latents))
+        error = x - sum_chosen(acts, latents, sae.W_dec) - sae.b_dec
         loss = _squared(error) + self._revival(x, error, dead)
-        return Outcome(loss, error, self._counts(acts, chosen.columns))
+        return Outcome(loss, error, self._counts(acts, latents))
 
     def _largest(
         self, x: Tensor, k: int, among: Tensor | slice = slice(None)
@@ -55,7 +54,7 @@ class TopK(nn.Module):
         """Return activations and places of each token's k largest latents in a subset [n, k]."""
         sae = self.sae
         with torch.no_grad():
-            return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k, rough=True)
+            return top_activations(sae.centre(x), sae.W_enc[among], sae.b_enc[among], k)
 
     def _revival(self, x: Tensor, error: Tensor, dead: Tensor) -> Tensor:
         """Return the weighted auxiliary loss of dead latents."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lexicept.encoding.windows import READ
 from lexicept.errors import InputError
@@ -29,8 +29,8 @@ from lexicept.neural.sae.states import (
 )
 from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from lexicept.progress import Progress, silent
-from lexicept.training.loop import Checkpoint, Loop, StepLoss, Task
-from lexicept.training.sae.objectives import OBJECTIVES, Outcome, TopK
+from lexicept.training.loop import Checkpoint, Loop, StepLoss
+from lexicept.training.sae.objectives import OBJECTIVES, Outcome
 from lexicept.training.sae.settings import SAESettings
 
 CPU = torch.device("cpu")
@@ -101,7 +101,6 @@ def train_on_states(
         start: an SAE to train further, with the settings' k; a copy is trained.
         documents: texts of a call of ``reader``; fewer, where reading is cheap, take less memory.
     """
-    loop: Loop[Tensor] | None = None
     position = Position()
     if start is not None and (start.threshold is not None or settings.has_thresholds):
         raise InputError("an SAE with thresholds can't be trained on, only one with k")
@@ -109,101 +108,78 @@ def train_on_states(
         sizes = f"{start.num_latents} latents can't be trained on as one of {settings.num_latents}"
         raise InputError(f"an SAE of {sizes}")
     checkpoint = Checkpoint.find(checkpoints, settings, device)
+    loop = None if start is None else SAELoop(_copied(start, settings), settings)
     if checkpoint is not None:
-        loop, position = resume(checkpoint, settings, start)
+        loop, position = resume(checkpoint, settings, loop)
 
     def report_filling(tokens: int) -> None:
-        done = 0 if loop is None else loop.task.done(loop.steps)[0]
-        progress(SAETask.stage, done, settings.tokens, f"reading states {tokens:,}")
+        done = 0 if loop is None else loop.done()[0]
+        progress(SAELoop.stage, done, settings.tokens, f"reading states {tokens:,}")
 
     shuffling = Shuffling(
         settings.batch_size, settings.buffer_tokens, settings.seed, settings.drop_sinks, documents
     )
     batches = StateStream(reader, count, shuffling, report_filling).batches(position)
-    # Three beginnings: a checkpoint, an SAE to go on with, or the first states.
-    if loop is None and start is not None:
-        loop = Loop(SAETask.going_on(start, settings))
-    elif loop is None:
-        task, batches = _begin(batches, settings)
-        loop = Loop(task)
-    assert isinstance(loop.task, SAETask)
+    if loop is None:
+        states, batches = _first_states(batches, settings.num_latents)
+        loop = SAELoop(initial_sae(states, settings), settings)
     loop.run(batches, checkpoints, progress)
-    return loop.task.sae.eval().requires_grad_(False)
+    return loop.sae.eval().requires_grad_(False)
 
 
-def _begin(batches: Batches, settings: SAESettings) -> tuple[SAETask, Batches]:
-    """Return a task initialised from one token per latent, and all batches from the first on.
+def _first_states(batches: Batches, num_latents: int) -> tuple[Tensor, Batches]:
+    """Return the states of the first batches, one token per latent, and all batches.
 
     With fewer tokens than latents, copies of a token would compete and mostly die.
     """
     initial: list[tuple[Position, Tensor]] = []
-    tokens = 0
-    while tokens < settings.num_latents:
+    while sum(len(states) for _, states in initial) < num_latents:
         batch = next(batches, None)
         if batch is None:
             raise InputError("an SAE can't be trained: the texts have no tokens")
         initial.append(batch)
-        tokens += len(batch[1])
-    task = SAETask.begin(torch.cat([states for _, states in initial]), settings)
-    return task, chain(initial, batches)
+    return torch.cat([states for _, states in initial]), chain(initial, batches)
+
+
+def _copied(start: SAE, settings: SAESettings) -> SAE:
+    """Return a copy of an SAE to train further."""
+    sae = deepcopy(start).train().requires_grad_(True)
+    sae.k, sae.architecture, sae.decoder = settings.k, settings.architecture, True
+    return sae
 
 
 def resume(
-    checkpoint: Checkpoint, settings: SAESettings, start: SAE | None = None
-) -> tuple[Loop[Tensor], Position]:
-    """Return the loop of a checkpoint, of further training of ``start`` or of a new SAE, and the
-    position in the stream of batches. Raises InputError for a checkpoint of another model."""
+    checkpoint: Checkpoint, settings: SAESettings, loop: SAELoop | None = None
+) -> tuple[SAELoop, Position]:
+    """Return the loop of a checkpoint, ``loop`` or that of a new SAE, and the position in the
+    stream of batches. Raises InputError for a checkpoint of another model."""
     with checkpoint.reading() as state:
-        if start is not None:
-            task = SAETask.going_on(start, settings)
-        else:
+        if loop is None:
             W_dec = state["task"]["objective"]["sae.W_dec"]
-            sae = _empty_sae(W_dec.shape[1], settings)
-            objective = OBJECTIVES[settings.architecture](sae, settings)
-            task = SAETask(objective.to(W_dec.device), settings)
-    loop = Loop(task)
+            loop = SAELoop(_empty_sae(W_dec.shape[1], settings).to(W_dec.device), settings)
     return loop, Position(*loop.load(checkpoint))
 
 
-class SAETask(Task[Tensor]):
-    """An SAE's objective, the number of tokens so far, and each latent's last activity."""
+class SAELoop(Loop[Tensor]):
+    """An SAE in training, the number of tokens so far, and each latent's last activity."""
 
     title = "SAE training"
     stage = "training"
     advice = "a lower learning rate or normalise=True may help"
     epsilon = 6e-10
 
-    def __init__(self, objective: TopK, settings: SAESettings) -> None:
-        self.objective = objective
-        self.sae = objective.sae
+    def __init__(self, sae: SAE, settings: SAESettings) -> None:
+        super().__init__(settings, [{"params": list(sae.parameters())}])
         self.settings: SAESettings = settings
+        self.sae = sae
+        self.objective = OBJECTIVES[settings.architecture](sae, settings)
         self.tokens = 0
-        device = self.sae.W_dec.device
-        self._quiet = torch.zeros(settings.num_latents, dtype=torch.long, device=device)
+        self._quiet = torch.zeros(settings.num_latents, dtype=torch.long, device=sae.W_dec.device)
         """Tokens since each latent was active."""
         self._last: tuple[Tensor, Outcome] | None = None
         """States and outcome of the current step."""
 
-    @classmethod
-    def begin(cls, states: Tensor, settings: SAESettings) -> SAETask:
-        """Return a new task, initialised from states [n, d]."""
-        sae = initial_sae(states, settings)
-        return cls(OBJECTIVES[settings.architecture](sae, settings), settings)
-
-    @classmethod
-    def going_on(cls, start: SAE, settings: SAESettings) -> SAETask:
-        """Return a new task with a copy of ``start``."""
-        sae = deepcopy(start).train().requires_grad_(True)
-        sae.k, sae.architecture, sae.decoder = settings.k, settings.architecture, True
-        return cls(OBJECTIVES[settings.architecture](sae, settings), settings)
-
-    def groups(self) -> list[dict[str, Any]]:
-        return [{"params": list(self.sae.parameters())}]
-
-    def parameters(self) -> Iterable[nn.Parameter]:
-        return self.objective.parameters()
-
-    def backward(self, batch: Tensor, step: int) -> StepLoss:
+    def backward(self, batch: Tensor) -> StepLoss:
         x = self.sae.normalise(batch)
         dead = torch.nonzero(self._quiet >= self.settings.dead_tokens).ravel()
         outcome = self.objective(x, dead)
@@ -229,7 +205,7 @@ class SAETask(Task[Tensor]):
         dead = float((self._quiet >= self.settings.dead_tokens).float().mean())
         return f"FVU {fvu:.3f}  l0 {l0:.1f}  dead {dead:.1%}"
 
-    def done(self, steps: int) -> tuple[int, int]:
+    def done(self) -> tuple[int, int]:
         return min(self.tokens, self.settings.tokens), self.settings.tokens
 
     def state(self) -> dict[str, Any]:

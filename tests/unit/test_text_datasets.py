@@ -3,6 +3,8 @@
 import gzip
 import json
 import math
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.candidates.lists import CandidateList, Lists
-from lexicept.candidates.text_datasets import TextRow, import_texts, to_row, write_texts_dataset
+from lexicept.candidates.text_datasets import TextRow, import_texts, to_row
 from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.corpora.records import Location
 from lexicept.errors import InputError
@@ -27,6 +29,11 @@ SCORED = {
     "type": "normal",
 }
 PLAIN = {"query": "when?", "pos": ["today"], "neg": ["rain"]}
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
 
 
 def test_a_row_of_bge():
@@ -64,11 +71,24 @@ def test_rows_that_are_refused(changes, message):
     assert str(caught.value).startswith(f"rows, line 3: {message}")
 
 
+def test_bad_rows(tmp_path):
+    out = tmp_path / "out"
+    rows = write(tmp_path / "rows.jsonl", [PLAIN, {"query": "x", "positive": "y"}])
+    with pytest.raises(InputError, match="pos must be a list of texts; columns: query, positive"):
+        import_texts(rows, out)
+    assert not out.exists()
+    assert len(import_texts(write(rows, [PLAIN]), out)) == 1
+    with pytest.raises(InputError, match="exists already"):
+        import_texts(rows, out)
+
+
 def test_rows_become_lists_of_ids(tmp_path):
-    """Both positives are judged; a repeated text keeps its first score."""
-    lists = write_texts_dataset([SCORED, PLAIN, SCORED], tmp_path / "out")
+    """Ids are the first 20 digits of SHA-256; both positives are judged, and a repeated text keeps
+    its first score."""
+    lists = import_texts(write(tmp_path / "rows", [SCORED, PLAIN, SCORED]), tmp_path / "out")
     ids = {document.text: document.id for document in read_documents(tmp_path / "out")}
     assert list(ids) == ["she did", "he did", "nobody", "rain", "today"]
+    assert ids["today"] == sha256(b"today").hexdigest()[:20]
     ids_of_queries = {query.text: query.id for query in read_queries(tmp_path / "out", "train")}
     names = tuple(ids[text] for text in ("she did", "he did", "nobody", "rain"))
     first = CandidateList(ids_of_queries["who wrote it?"], names, 2, (9.5, 3.0, 0.25, -7.0))
@@ -83,11 +103,12 @@ def test_rows_become_lists_of_ids(tmp_path):
 
 def test_unscored_rows_are_left_out(tmp_path):
     """SPLARE, Appendix A: only samples annotated by the reranker."""
-    (dataset,) = write_texts_dataset([PLAIN, SCORED], tmp_path / "out", scored_only=True)
+    rows = write(tmp_path / "rows", [PLAIN, SCORED])
+    (dataset,) = import_texts(rows, tmp_path / "out", scored_only=True)
     assert dataset.scores == (9.5, 3.0, 0.25, -7.0)
     assert "today" not in [document.text for document in read_documents(tmp_path / "out")]
     with pytest.raises(InputError, match="no lists to write"):
-        write_texts_dataset([PLAIN], tmp_path / "none", scored_only=True)
+        import_texts(write(rows, [PLAIN]), tmp_path / "none", scored_only=True)
     assert not (tmp_path / "none").exists()
 
 
@@ -131,8 +152,7 @@ def test_any_rows_come_back(tmp_path_factory, data):
                     st.lists(NUMBERS, min_size=size, max_size=size)
                 )
         records.append(record)
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path = write(tmp_path_factory.mktemp("rows") / "rows.jsonl", records)
     lists = import_texts(str(path), path.with_name("out"))
     texts = {document.id: document.text for document in read_documents(path.with_name("out"))}
     for record, result in zip(records, lists, strict=True):
