@@ -122,8 +122,8 @@ def variance_shares(index: IndexReader, vocabulary: str) -> Floats:
     document_frequency = index.engine.df[span]
     sums, squares = np.zeros((2, document_frequency.size))
     for group in neighbours(document_frequency, POSTINGS):
-        counts = document_frequency[group]
-        _, weights = index.engine.postings(slice(span.start + group.start, span.start + group.stop))
+        numbers = np.arange(span.start + group.start, span.start + group.stop)
+        _, weights, counts = index.engine.posting_lists(numbers)
         dimensions = np.repeat(np.arange(counts.size), counts)
         weights = weights.astype(np.float64)
         sums[group] = np.bincount(dimensions, weights, minlength=counts.size)
