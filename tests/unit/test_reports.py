@@ -19,7 +19,7 @@ from lexicept.index.atlas import BINS, Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.reports.report import build_report, passage, variance_shares
+from lexicept.reports.report import build_report, passage
 from lexicept.weighting import BM25, Splade
 from support.indexes import build_of
 from support.vowels import PLACE, Vowels
@@ -233,15 +233,6 @@ def test_hostile_text_is_shown_as_text(tmp_path):
 def test_queries_without_judgements_are_refused(tmp_path):
     with pytest.raises(InputError, match="without judgements"):
         build_report(build(tmp_path / "index"), QUERIES)
-
-
-def test_shares_of_the_variance(tmp_path):
-    index = build(tmp_path / "index", {**TEXTS, "same": "aeiou"})
-    weights = index.engine.matrix().toarray().astype(np.float64)
-    for name in ("words", "concepts"):
-        variance = weights[:, index.span(name)].var(axis=0)
-        shares = variance_shares(index, name)
-        np.testing.assert_allclose(shares, variance / variance.sum(), atol=1e-9)
 
 
 def test_passages():

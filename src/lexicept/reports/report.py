@@ -26,13 +26,11 @@ from lexicept.index.reader import IndexReader
 from lexicept.measures import NDCG, explanations, measure_named
 from lexicept.progress import Progress, silent
 from lexicept.sanitize import around, one_line, shortened
-from lexicept.segments import neighbours
-from lexicept.vectors import Floats
 
 FOLDER = Path(__file__).parent
 
 TELLING = 12
-"""Words and concepts that are shown as the most telling."""
+"""Words and concepts that are shown as the most useful."""
 
 WORST_QUERIES = 12
 
@@ -41,9 +39,6 @@ EXPENSIVE = 15
 
 PSEUDO_QUERIES = 300
 """Sentences of documents that search for their documents, where no queries are given."""
-
-POSTINGS = 2**18
-"""Most postings in memory at a time; the postings of one dimension may be more."""
 
 CONTEXT = 90
 """Characters before and after the highlighted words of an example."""
@@ -99,40 +94,22 @@ def _pseudo_queries(index: IndexReader) -> JudgedQueries:
 
 
 def _topics(index: IndexReader, vocabulary: str) -> dict[str, Any]:
-    """Return the most telling dimensions of a vocabulary, as the atlas describes them if there is
-    one."""
-    shares = variance_shares(index, vocabulary)
-    order = np.argsort(-shares, kind="stable")[:TELLING]
-    telling = order[shares[order] > 0].tolist()
+    """Return the most useful dimensions of a vocabulary, as the atlas describes them if there is
+    one; see ``Atlas.useful``."""
+    cards: list[dict[str, Any]] = []
     if vocabulary == "concepts" and index.atlas is not None:
         atlas = index.atlas
+        telling = atlas.search("")[:TELLING]
         names = [atlas.labels[number] for number in telling]
         cards = [_card(index, atlas[number]) for number in telling]
     else:
-        names, cards = [index.weigher.term((vocabulary, number)) for number in telling], []
+        df = index.engine.df[index.span(vocabulary)].astype(np.float64)
+        idf = np.log1p((len(index) - df + 0.5) / (df + 0.5))
+        order = np.argsort(-df * idf**2, kind="stable")[:TELLING]
+        names = [index.weigher.term((vocabulary, int(n))) for n in order if df[n]]
     # A number tells two concepts of one name apart; here the name alone is enough.
     names = [re.sub(r" ?#\d+$", "", one_line(name)) for name in names]
     return {"name": vocabulary, "telling": [*filter(None, dict.fromkeys(names))], "cards": cards}
-
-
-def variance_shares(index: IndexReader, vocabulary: str) -> Floats:
-    """Return the share of each dimension in the sum of the variances of weights over all documents,
-    zeros included [V]; all 0 without variance."""
-    span = index.span(vocabulary)
-    document_frequency = index.engine.df[span]
-    sums, squares = np.zeros((2, document_frequency.size))
-    for group in neighbours(document_frequency, POSTINGS):
-        numbers = np.arange(span.start + group.start, span.start + group.stop)
-        _, weights, counts = index.engine.posting_lists(numbers)
-        dimensions = np.repeat(np.arange(counts.size), counts)
-        weights = weights.astype(np.float64)
-        sums[group] = np.bincount(dimensions, weights, minlength=counts.size)
-        squares[group] = np.bincount(dimensions, weights**2, minlength=counts.size)
-        index.engine.let_go()  # the pages of few posting lists stay in memory
-    # E[w²] − E[w]² over all documents: documents without the dimension count as 0.
-    variance = np.maximum(squares / len(index) - (sums / len(index)) ** 2, 0)
-    shares: Floats = variance / (variance.sum() or 1.0)
-    return shares
 
 
 def _card(index: IndexReader, concept: Concept) -> dict[str, Any]:
