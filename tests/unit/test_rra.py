@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.rra import TRANSFORMS, Dialogue, Sums, converse, hear, read, reweight
+from lexicept.rra import Dialogue, Sums, converse, hear, read, reweight
 from support.strategies import REALS, sparse_matrices
 
 F = {
@@ -116,10 +116,6 @@ def test_sharding_changes_nothing(w, transform, alpha, iterations, data):
     np.testing.assert_allclose(weights, whole.weights.toarray(), **close)
     np.testing.assert_allclose(scales - scales.min(), whole.offsets, **close)
     np.testing.assert_allclose(dialogue.background, whole.background, **close)
-
-
-def test_the_transforms_are_the_papers():
-    assert list(TRANSFORMS) == list(F)
 
 
 def test_by_hand():
