@@ -202,3 +202,19 @@ def dense_encoder(cross_encoder: Path, tmp_path_factory: pytest.TempPathFactory)
     from support.networks import save_dense_encoder
 
     return save_dense_encoder(tmp_path_factory.mktemp("dense-encoder"), cross_encoder)
+
+
+@pytest.fixture(scope="session")
+def served_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of words and concepts, see ``support.served``, which no test changes."""
+    from support.served import save_index
+
+    return save_index(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="session")
+def served_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The words of ``served_index``, which no test changes."""
+    from support.served import save_index
+
+    return save_index(tmp_path_factory.mktemp("served"), concepts=False)

@@ -9,7 +9,7 @@ import torch
 
 from lexicept.concepts import activations
 from lexicept.concepts import describe as describing
-from lexicept.concepts.describe import describe, strongest_documents
+from lexicept.concepts.describe import describe
 from lexicept.encoding.light_encoder import LightEncoder
 from lexicept.encoding.pooled import KeptActivations
 from lexicept.index.atlas import SOURCES, Findings
@@ -239,19 +239,6 @@ def test_words_are_compared_with_the_text_that_they_were_counted_in(tiny, freque
     assert missed.any()
     for concept in np.flatnonzero(missed):  # compared with all that was read
         assert spelled(actual, concept)
-
-
-def test_strongest_documents():
-    frequencies = sp.csr_array([[1.0, 0, 5], [3.0, 0, 2], [3.0, 0, 9]])
-
-    def found(expected, among):
-        pairs = strongest_documents(frequencies, np.array(expected), np.array(among))
-        return [*zip(*(pair.tolist() for pair in pairs), strict=True)]
-
-    assert found([True, True, False], [True] * 3) == [(0, 1)]
-    assert found([True] * 3, [True] * 3) == [(0, 1), (2, 2)]
-    assert found([True] * 3, [True, True, False]) == [(0, 1), (2, 0)]
-    assert found([True] * 3, [False] * 3) == []
 
 
 def test_only_some_documents_are_read(tiny, frequencies, monkeypatch):

@@ -96,8 +96,7 @@ def test_with_max_pooling_a_concept_is_where_its_largest_activation_is(bert, hea
 
 
 @KINDS
-@pytest.mark.parametrize("pooling", ["sum", "sqrt_sum"])
-@pytest.mark.parametrize("k", [None, 2])
+@pytest.mark.parametrize(("pooling", "k"), [("sum", 2), ("sqrt_sum", None)])
 def test_with_sums_a_concept_is_where_all_that_adds_to_it_is(bert, head_type, pooling, k):
     encoder = make(bert, head_type, pooling=pooling, query_k=k, document_k=k)
     vectorizer = ConceptVectorizer(encoder)
@@ -142,43 +141,26 @@ def test_a_concept_takes_the_whole_word(bert):
     assert "xyz" in spelled
 
 
-def test_a_prompt_keeps_its_share(bert):
-    encoder = make(bert, "sae", pooling="sqrt_sum")
-    encoder.prompts = {"query": "baba ", "document": ""}
-    activations, positions = token_by_token(encoder, "baba dede", "query")
-    shares = activations / activations.sum(dim=0)
-    explanation = sources_of(ConceptVectorizer(encoder), "dede", "query")
-    second_word = [i for i, (start, _) in enumerate(positions) if start > 4]
-    assert (activations[second_word].sum(dim=0) < activations.sum(dim=0)).any()
-    for dimension, sources in explanation.items():
-        expected = (
-            float(shares[second_word, dimension].sum())
-            if activations[second_word, dimension].any()
-            else 0.0
-        )
-        assert sum(sources.shares) == pytest.approx(expected, rel=1e-5)
-        assert sources.spans in ((), ((0, 4),))
-
-
-def test_special_tokens_that_count_keep_their_share(tmp_path):
-    backbone = Backbone.from_pretrained(save_bert(tmp_path), special_tokens=True)
+@pytest.mark.parametrize("prompt", ["baba ", ""])
+def test_a_prompt_and_special_tokens_that_count_keep_their_share(tmp_path, prompt):
+    backbone = Backbone.from_pretrained(save_bert(tmp_path), special_tokens=not prompt)
     encoder = make(backbone, "sae", pooling="sqrt_sum")
-    activations, positions = token_by_token(encoder, "dede", "query")
-    assert positions[0] == positions[-1] == (0, 0)
-    explanation = sources_of(ConceptVectorizer(encoder), "dede", "query")
-    text_tokens = range(1, len(positions) - 1)
-    assert (activations[list(text_tokens)].sum(dim=0) < activations.sum(dim=0)).any()
-    for dimension, sources in explanation.items():
-        share = float(
-            activations[list(text_tokens), dimension].sum()
-            / activations[:, dimension].sum().clamp(1e-9)
-        )
-        assert sum(sources.shares) == pytest.approx(share, rel=1e-5)
+    encoder.prompts = {"query": prompt, "document": ""}
+    activations, positions = token_by_token(encoder, f"{prompt}dede", "query")
+    word = (len(prompt), len(prompt) + 4)
+    of_text = [i for i, position in enumerate(positions) if tuple(position) == word]
+    sums, totals = activations[of_text].sum(dim=0), activations.sum(dim=0)
+    assert (sums < totals).any()
+    shares = (sums / totals.clamp(1e-9)).tolist()
+    for dimension, sources in sources_of(ConceptVectorizer(encoder), "dede", "query").items():
+        assert sum(sources.shares) == pytest.approx(shares[dimension], rel=1e-5)
         assert sources.spans in ((), ((0, 4),))
 
 
-@pytest.mark.parametrize("pooling", ["max", "sqrt_sum"])
-@pytest.mark.parametrize(("limits", "rra"), [((None, None), RRASettings(1.25)), ((4, 20), None)])
+@pytest.mark.parametrize(
+    ("pooling", "limits", "rra"),
+    [("max", (None, None), RRASettings(1.25)), ("sqrt_sum", (4, 20), None)],
+)
 def test_scores_of_words_and_concepts_add_up(bert, tmp_path, limits, rra, pooling):
     documents = [Document(f"d{n}", text(*range(n, 9 * n, n)), text(n)) for n in range(1, 30)]
     documents.append(Document("long", LONG, "Baba"))
@@ -344,38 +326,6 @@ def test_a_page_has_nothing_that_is_obeyed():
         page.encode()
         assert not re.search("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
         assert "owl \ufffd[1m\ufffd\ufffd and \nmore" in re.sub("</?mark>", "", page)
-
-
-def test_json():
-    document = Document("d", "an owl")
-    explanation = explained(document).to_json()
-    assert explanation == {
-        "query": f"OWLS {HOSTILE}",
-        "document_id": "d",
-        "content": "an owl",
-        "score": 4.0,
-        "prior": 1.0,
-        "similarity": 0.0,
-        "similar_words": [],
-        "further": (),
-        "stop_words": (),
-        "contributions": [
-            {
-                "vocabulary": "concepts",
-                "dimension": 7,
-                "term": HOSTILE,
-                "score": 3.0,
-                "query_weight": 2.0,
-                "document_weight": 1.5,
-                "query_spans": ((0, 4),),
-                "query_shares": (1.0,),
-                "document_spans": ((3, 6),),
-                "document_shares": (1.0,),
-                "idea": "",
-                "share": 0.75,
-            }
-        ],
-    }
 
 
 def shown(renderable) -> tuple[str, str]:

@@ -22,7 +22,6 @@ from starlette.testclient import TestClient  # noqa: E402
 from lexicept.integrations.agents import LONGEST, AgentTools  # noqa: E402
 from lexicept.integrations.mcp import ABSOLUTE, mcp_server  # noqa: E402
 from lexicept.integrations.mcp import serve as serve_tools  # noqa: E402
-from support.served import save_index  # noqa: E402
 
 PETS = [
     {"id": "cats", "title": "Cats", "text": "Cats sleep all day.", "legs": 4},
@@ -37,9 +36,9 @@ def pets(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def concepts(tmp_path_factory):
+def concepts(served_index):
     """An index of words and concepts, with an atlas and a hostile document."""
-    return lexicept.open(save_index(tmp_path_factory.mktemp("tools")))
+    return lexicept.open(served_index)
 
 
 # The tools

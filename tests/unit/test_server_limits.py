@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
+from fastapi import Response
 from fastapi.testclient import TestClient
 from uvicorn.server import ServerState
 
@@ -20,7 +21,7 @@ from lexicept.server import connections, routes
 from lexicept.server.access import read_key
 from lexicept.server.app import PAGE, create_app, from_environment
 from lexicept.server.connections import Connection
-from support.served import save_index, serving
+from support.served import serving
 
 BASE = "http://127.0.0.1"
 KEY = "0123456789:abcdef"
@@ -28,13 +29,8 @@ REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return save_index(tmp_path_factory.mktemp("served"), concepts=False)
-
-
-@pytest.fixture(scope="module")
-def address(path):
-    with serving(path) as address:
+def address(served_words):
+    with serving(served_words) as address:
         yield address
 
 
@@ -80,22 +76,19 @@ def test_a_request_has_a_largest_size(address, request_head):
         assert rest(connection) == connections.TOO_LARGE
 
 
-@pytest.mark.parametrize(
-    ("line", "statuses"),
-    [
+def test_requests_that_no_client_library_sends(address):
+    rest_of_head = b"\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    for line, statuses in (
         (b"GET /../../../etc/passwd HTTP/1.1", [404]),
         (b"GET //etc/passwd HTTP/1.1", [404]),
         (b"GET /search?query=\0 HTTP/1.1", [200, 400]),
         (b"GET /search?query=\xff\xfe HTTP/1.1", [200, 400]),
         (b"nonsense", [400]),
-    ],
-)
-def test_requests_that_no_client_library_sends(address, line, statuses):
-    rest_of_head = b"\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    assert answer(address, line + rest_of_head)[0] in statuses
+    ):
+        assert answer(address, line + rest_of_head)[0] in statuses
 
 
-def test_the_longest_query_is_not_too_large(path, address):
+def test_the_longest_query_is_not_too_large(address):
     query = b"%F0%9F%90%B1" * 4000
     request = b"GET /search?query=" + query + b" HTTP/1.1\r\nHost: localhost\r\n"
     status, _, body = answer(address, request + b"Connection: close\r\n\r\n")
@@ -118,7 +111,7 @@ def test_a_slow_client_is_dropped(address, begun, monkeypatch):
 
 def test_a_client_that_takes_no_answer_is_dropped(address, monkeypatch):
     size = 30_000_000  # more than the system buffers
-    monkeypatch.setattr(routes, "as_json", lambda _: routes.send_json("a" * size))
+    monkeypatch.setattr(routes, "as_json", lambda _: Response(b"a" * size))
     monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.05)
     lost = threading.Event()
     connection_lost = Connection.connection_lost
@@ -131,7 +124,7 @@ def test_a_client_that_takes_no_answer_is_dropped(address, monkeypatch):
     with connect(address) as connection:
         connection.sendall(b"GET /document?document_id=d1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert lost.wait(60)
-        assert len(rest(connection)) < size
+        assert 0 < len(rest(connection)) < size
 
 
 class Transport(asyncio.Transport):
@@ -225,23 +218,21 @@ def test_one_host(address):
     assert answer(address, REQUEST + b"Host: example.com\r\n" + end)[0] == 400
 
 
-@pytest.mark.parametrize(
-    "target", [b"/health", b"/search?query=bade", b"/", b"/document?document_id=none"]
-)
-def test_head_is_get_without_the_body(address, target):
+def test_head_is_get_without_the_body(address):
     rest_of_head = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    status, headers, body = answer(address, b"GET " + target + rest_of_head)
-    assert body
-    assert answer(address, b"HEAD " + target + rest_of_head) == (status, headers, b"")
+    for target in (b"/health", b"/search?query=bade", b"/", b"/document?document_id=none"):
+        status, headers, body = answer(address, b"GET " + target + rest_of_head)
+        assert body
+        assert answer(address, b"HEAD " + target + rest_of_head) == (status, headers, b"")
 
 
-def test_the_methods_that_are_allowed_are_named(path):
-    with TestClient(create_app(path), base_url=BASE) as client:
-        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
-            for target in ("/", "/search?query=a", "/health", "/document?document_id=d1"):
-                refused = client.request(method, target)
-                assert refused.status_code == 405
-                assert refused.headers["allow"] == "GET, HEAD"
+@pytest.mark.parametrize("target", ["/", "/search?query=a", "/health", "/document?document_id=d1"])
+def test_the_methods_that_are_allowed_are_named(served_words, target):
+    client = TestClient(create_app(served_words), base_url=BASE)
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        refused = client.request(method, target)
+        assert refused.status_code == 405
+        assert refused.headers["allow"] == "GET, HEAD"
 
 
 def basic(user: str, password: str) -> str:
@@ -256,9 +247,8 @@ def key_file(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def locked(path, key_file):
-    with TestClient(create_app(path, api_key_file=key_file), base_url=BASE) as client:
-        yield client
+def locked(served_words, key_file):
+    return TestClient(create_app(served_words, api_key_file=key_file), base_url=BASE)
 
 
 ADDRESSES = (
@@ -306,13 +296,9 @@ def test_wrong_keys(locked, given):
     assert locked.get("/health", headers={"authorization": given}).status_code == 401
 
 
-def test_two_keys_are_none(locked):
-    headers = [("authorization", f"Bearer {KEY}"), ("authorization", "Bearer other")]
-    assert locked.get("/health", headers=headers).status_code == 401
-
-
-def test_refusals_are_counted_and_described(locked, path):
-    locked.get("/health")
+def test_refusals_are_counted_and_described(locked):
+    two = [("authorization", f"Bearer {KEY}"), ("authorization", "Bearer other")]
+    assert locked.get("/health", headers=two).status_code == 401
     headers = {"authorization": f"Bearer {KEY}"}
     counts = locked.get("/metrics", headers=headers).text
     assert 'lexicept_requests_total{path="unknown",status="401"}' in counts
@@ -346,25 +332,24 @@ def test_a_key_file_holds_one_line(tmp_path, text, key):
         assert read_key(file) == key
 
 
-def test_key_files_that_are_none(tmp_path, path):
+def test_key_files_that_are_none(tmp_path, served_words):
     for name in (tmp_path, tmp_path / "none"):
         with pytest.raises(InputError, match="no file with an API key"):
-            lexicept.serve(path, port=0, api_key_file=name)
+            lexicept.serve(served_words, port=0, api_key_file=name)
 
 
-def test_workers_read_the_key_from_its_file(key_file, path, monkeypatch):
+def test_workers_read_the_key_from_its_file(key_file, served_words, monkeypatch):
     apps = []
     monkeypatch.setattr("uvicorn.run", lambda *_, **settings: apps.append(from_environment()))
-    lexicept.serve(path, port=0, api_key_file=key_file)
-    with TestClient(apps[0], base_url=BASE) as client:
-        assert client.get("/health").status_code == 401
-        headers = {"authorization": f"Bearer {KEY}"}
-        assert client.get("/health", headers=headers).status_code == 200
+    lexicept.serve(served_words, port=0, api_key_file=key_file)
+    client = TestClient(apps[0], base_url=BASE)
+    assert client.get("/health").status_code == 401
+    assert client.get("/health", headers={"authorization": f"Bearer {KEY}"}).status_code == 200
 
 
-def test_a_port_that_is_taken(path):
+def test_a_port_that_is_taken(served_words):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = f"can't serve at 127.0.0.1:{port}: another program listens there; choose another"
         with pytest.raises(InputError, match=message):
-            lexicept.serve(path, port=port)
+            lexicept.serve(served_words, port=port)

@@ -13,8 +13,8 @@ from support.served import save_index
 def test_a_short_run(tmp_path):
     lines: list[str] = []
     path = save_index(tmp_path, concepts=False)
-    assert soak(path, updates=3, requests=60, report=lines.append) == []
-    assert "3 updates, 60 requests" in lines[-2]
+    assert soak(path, updates=2, requests=40, report=lines.append) == []
+    assert "2 updates, 40 requests" in lines[-2]
     assert lines[-2].endswith(" 1 generation open")
 
 

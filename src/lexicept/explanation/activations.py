@@ -41,15 +41,6 @@ class TextActivations(Sequence[ActiveToken]):
     def __getitem__(self, place: Any) -> Any:
         return self.tokens[place]
 
-    def of(self, number: int) -> list[tuple[Span, float]]:
-        """Return the tokens that fire a concept, with the activations, in order."""
-        return [
-            (token.span, entry.activation)
-            for token in self.tokens
-            for entry in token.activations
-            if entry.number == number
-        ]
-
     def __repr__(self) -> str:
         """Return a line for each token, with the largest activations."""
         lines = []

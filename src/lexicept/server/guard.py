@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import PlainTextResponse
 
-from lexicept.server.metrics import observe
+from lexicept.server.metrics import REQUESTS, SECONDS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -68,4 +68,5 @@ class Guard:
             raise
         finally:
             route = getattr(request.get("route"), "path", "unknown")
-            observe(route, status, time.perf_counter() - start)
+            REQUESTS.labels(route, status).inc()
+            SECONDS.labels(route).observe(time.perf_counter() - start)

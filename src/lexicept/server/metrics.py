@@ -40,12 +40,6 @@ BATCHES = Histogram(
 )
 
 
-def observe(path: str, status: int, seconds: float) -> None:
-    """Count an answer by the route's path."""
-    REQUESTS.labels(path, status).inc()
-    SECONDS.labels(path).observe(seconds)
-
-
 def text() -> bytes:
     """Return the metrics of all workers in Prometheus' text format."""
     registry = REGISTRY

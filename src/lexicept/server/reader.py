@@ -306,33 +306,32 @@ async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
 async def until_signal(work: Callable[[], None]) -> None:
     """Call a function, and return before its end at a signal to stop: uvicorn stops only once it
     has started."""
-    returned: Future[None] = Future()
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    ended: Future[None] = Future()
+    ended.set_running_or_notify_cancel()
     handlers: dict[int, Any] = {}
 
     def run() -> None:
         try:
             work()
-            returned.set_result(None)
         except BaseException as error:
-            returned.set_exception(error)
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
 
     def stop(number: int, frame: FrameType | None) -> None:
         handlers[number](number, frame)
-        loop.call_soon_threadsafe(stopped.set)
+        waiting.get_loop().call_soon_threadsafe(waiting.cancel)
 
+    waiting = asyncio.wrap_future(ended)
     if threading.current_thread() is threading.main_thread():
         handlers |= {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
     # The end of the process does not wait for a daemon.
     threading.Thread(target=run, daemon=True).start()
-    end: asyncio.Future[Any] = asyncio.wrap_future(returned)
-    signalled: asyncio.Future[Any] = asyncio.ensure_future(stopped.wait())
     try:
-        await asyncio.wait([end, signalled], return_when=asyncio.FIRST_COMPLETED)
-        if end.done():
-            end.result()
+        await asyncio.wait([waiting])
+        if not waiting.cancelled():
+            waiting.result()
     finally:
-        signalled.cancel()
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
@@ -363,33 +362,21 @@ def answer_together(requests: Sequence[SearchRequest]) -> list[list[Hit] | Excep
 
 
 def search_together(requests: Sequence[SearchRequest]) -> list[list[Hit]]:
-    """Return the results of searches; queries of a vocabulary are encoded together."""
-    answers: list[list[Hit]] = [[]] * len(requests)
-    for places in _grouped(requests, lambda request: (id(request.index), request.vocabulary)):
-        index, vocabulary = requests[places[0]].index, requests[places[0]].vocabulary
-        weighted = index.weigh([requests[place].query for place in places], vocabulary)
-        together = [requests[place] for place in places]
-        # Encoded together, then ranked by numbers of results.
-        for numbers in _grouped(together, lambda request: (request.top_k, request.rescore)):
-            some = weighted if len(numbers) == len(places) else weighted.select(numbers)
-            request = together[numbers[0]]
-            hits = index.rank(
-                some if request.rescore else some._replace(text_vectors=None),
-                request.top_k,
-                [together[number].query for number in numbers],
-                [together[number].mask for number in numbers],
-            )
-            for number, hits_of_query in zip(numbers, hits, strict=True):
-                answers[places[number]] = hits_of_query
-    return answers
-
-
-def _grouped(items: Sequence[T], key: Callable[[T], object]) -> list[list[int]]:
-    """Return the places of the items of each key."""
+    """Return the results of searches; queries of equal settings are encoded together."""
     groups: dict[object, list[int]] = {}
-    for place, item in enumerate(items):
-        groups.setdefault(key(item), []).append(place)
-    return [*groups.values()]
+    for place, request in enumerate(requests):
+        settings = (id(request.index), request.vocabulary, request.top_k, request.rescore)
+        groups.setdefault(settings, []).append(place)
+    answers: list[list[Hit]] = [[]] * len(requests)
+    for places in groups.values():
+        first, together = requests[places[0]], [requests[place] for place in places]
+        queries = [request.query for request in together]
+        weighted = first.index.weigh(queries, first.vocabulary, rescore=first.rescore)
+        masks = [request.mask for request in together]
+        hits = first.index.rank(weighted, first.top_k, queries, masks)
+        for place, hits_of_query in zip(places, hits, strict=True):
+            answers[place] = hits_of_query
+    return answers
 
 
 def warm(index: IndexReader) -> None:
