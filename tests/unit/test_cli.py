@@ -28,28 +28,11 @@ def beir(tmp_path):
 
 def test_build(beir, tmp_path, run):
     built = run("build", beir, "--vocabulary", "words", "--out", tmp_path / "x", "--json").json
-    assert built["documents"] == 3
-    assert built["postings"] == 4
-    assert built["rra"] is None
-    assert built["vocabularies"] == [
-        {
-            "name": "words",
-            "size": 3,
-            "weighting": {
-                "name": "bm25",
-                "k1": 1.5,
-                "b": 0.75,
-                "k3": None,
-                "query_exponent": 1.0,
-                "query_scale": 1.0,
-            },
-            "query_max_active_dims": None,
-            "document_max_active_dims": None,
-            "query_max_qd_flops": None,
-            "pruning": "impact",
-            "adapted": None,
-        }
-    ]
+    assert (built["documents"], built["postings"], built["rra"]) == (3, 4, None)
+    (words,) = built["vocabularies"]
+    assert (words["name"], words["size"], words["pruning"]) == ("words", 3, "impact")
+    bm25 = {"name": "bm25", "k1": 1.5, "b": 0.75, "k3": None}
+    assert words["weighting"] == {**bm25, "query_exponent": 1.0, "query_scale": 1.0}
     assert run("index", "info", tmp_path / "x", "--json").json == built
     table = run("index", "info", tmp_path / "x").out
     assert "3 dimensions, bm25 k1 1.5, b 0.75" in table
@@ -58,48 +41,31 @@ def test_build(beir, tmp_path, run):
 
 
 def test_search(index, run):
-    # idf ln(1 + 1.5 / 2.5); lengths 2, 1, 1, mean 4 / 3; d2: 1 + 1.5 (0.25 + 0.75 · 3 / 4).
-    hits = run("search", index, "apples", "--json").json
-    assert hits["query"] == "apples"
-    assert [(hit["rank"], hit["id"]) for hit in hits["results"]] == [(1, "d2"), (2, "d1")]
-    assert hits["results"][0]["score"] == pytest.approx(0.4700036 / 2.21875, rel=1e-6)
-    assert hits["results"][1]["score"] == pytest.approx(0.4700036 / 3.0625, rel=1e-6)
-    assert hits["results"][1]["text"] == "apple banana"
-    table = run("search", index, "apples").out
-    assert "0.212" in table
-    assert table.index("d2") < table.index("d1")
-
-
-def test_explain(index, run):
-    hits = run("search", index, "apples banana", "--explain", "--json").json["results"]
-    assert [hit["id"] for hit in hits] == ["d1", "d2"]
-    contributions = hits[0]["contributions"]
-    assert [(c["vocabulary"], c["term"]) for c in contributions] == [
-        ("words", "banana"),
-        ("words", "appl"),
-    ]
-    assert sum(c["score"] for c in contributions) == pytest.approx(hits[0]["score"], rel=1e-6)
+    hits = run("search", index, "apples banana", "--explain", "--json").json
+    assert hits["query"] == "apples banana"
+    first, second = hits["results"]
+    assert (first["rank"], first["id"], first["text"]) == (1, "d1", "apple banana")
+    assert (second["rank"], second["id"]) == (2, "d2")
+    banana, apple = first["contributions"]
+    assert (banana["vocabulary"], banana["term"], apple["term"]) == ("words", "banana", "appl")
     # Shares are those of the idfs, ln(1 + 2.5 / 1.5) and ln(1 + 1.5 / 2.5).
-    assert contributions[0]["share"] == pytest.approx(0.9808293 / (0.9808293 + 0.4700036), rel=1e-6)
-    assert [c["share"] for c in hits[1]["contributions"]] == [pytest.approx(1)]
+    assert banana["share"] == pytest.approx(0.9808293 / (0.9808293 + 0.4700036), rel=1e-6)
+    assert [c["share"] for c in second["contributions"]] == [pytest.approx(1)]
     table = run("search", index, "apples banana", "--explain").out
     assert "68% banana  word" in table
     assert "32% apples  word  apple" in table
     assert "100% apples  word  apple" in table
+    table = run("search", index, "apples").out
+    assert "0.212" in table
+    assert table.index("d2") < table.index("d1")
 
 
 def test_explain_one_document(index, tmp_path, run):
     explanation = run("explain", index, "apples, bananas", "d1", "--json").json
     assert (explanation["query"], explanation["document_id"]) == ("apples, bananas", "d1")
     assert (explanation["content"], explanation["prior"]) == ("apple banana", 0)
-    assert explanation["similarity"] == 0
     banana, apple = explanation["contributions"]
-    assert (banana["term"], banana["query_spans"], banana["document_spans"]) == (
-        "banana",
-        [[8, 15]],
-        [[6, 12]],
-    )
-    assert banana["score"] == banana["query_weight"] * banana["document_weight"]
+    assert (banana["query_spans"], banana["document_spans"]) == ([[8, 15]], [[6, 12]])
     assert explanation["score"] == pytest.approx(banana["score"] + apple["score"])
     output = run("explain", index, "apples, bananas", "d1").out
     assert "67.6%" in output
@@ -108,9 +74,8 @@ def test_explain_one_document(index, tmp_path, run):
     assert run("explain", index, "<b>apples", "d1", "--out", page) == (0, "", "")
     assert "&lt;b&gt;<mark>apples</mark>" in page.read_text()
     assert_error(run("explain", index, "apple", "d9"), "no document 'd9'")
-    assert_error(
-        run("explain", index, "apple", "d1", "--vocabulary", "concepts"), "no concepts, only words"
-    )
+    refused = run("explain", index, "apple", "d1", "--vocabulary", "concepts")
+    assert_error(refused, "no concepts, only words")
 
 
 def test_no_results(index, run):
@@ -128,36 +93,29 @@ def test_no_results(index, run):
 
 
 def test_filters_and_counts(tmp_path, run):
-    lines = [
+    records = [
         {"id": "a", "text": "apple", "year": 2019, "tag": ["red", "old"]},
         {"id": "b", "text": "apple pie", "year": 2021, "tag": ["red"]},
         {"id": "c", "text": "cherry", "year": 2021},
     ]
-    corpus = tmp_path / "c.jsonl"
-    corpus.write_text("\n".join(map(json.dumps, lines)))
-    built = run("build", corpus, "--vocabulary", "words", "--out", tmp_path / "x", "--json").json
-    assert built["fields"] == {"year": "number", "tag": "list of keywords"}
-    assert "tag: list of keywords" in run("index", "info", tmp_path / "x").out
+    index = lexicept.build(records, tmp_path / "index", vocabulary="words").path
+    assert "tag: list of keywords" in run("index", "info", index).out
     options = ("--filter", "year > 2020", "--facet", "tag", "--facet", "year")
-    hits = run("search", tmp_path / "x", "apple", *options, "--json").json
-    assert [(hit["id"], hit["fields"]) for hit in hits["results"]] == [
-        ("b", {"year": 2021, "tag": ["red"]})
-    ]
+    hits = run("search", index, "apple", *options, "--json").json
+    assert [hit["id"] for hit in hits["results"]] == ["b"]
+    assert hits["results"][0]["fields"] == {"year": 2021, "tag": ["red"]}
     assert hits["facets"] == {
         "tag": [{"value": "red", "documents": 1}],
         "year": [{"value": 2021, "documents": 1}],
     }
-    table = run("search", tmp_path / "x", "apple", "--facet", "tag").out
+    table = run("search", index, "apple", "--facet", "tag").out
     assert "year 2019 · tag red, old" in table
     assert re.search(r"tag +2 +red", table)
-    nothing = run("search", tmp_path / "x", "cherry", "--filter", "tag = 'red'")
+    nothing = run("search", index, "cherry", "--filter", "tag = 'red'")
     assert nothing.out.startswith("no results")
     assert "no document that meets the conditions has a word" in nothing.err
-    assert_error(
-        run("search", tmp_path / "x", "apple", "--filter", "year >"),
-        "filter at character 7: expected a number",
-    )
-    assert_error(run("search", tmp_path / "x", "apple", "--facet", "colour"), "no field 'colour'")
+    refused = run("search", index, "apple", "--filter", "year >")
+    assert_error(refused, "filter at character 7: expected a number")
 
 
 @pytest.mark.usefixtures("_vowels")
@@ -174,7 +132,7 @@ def test_pruning_is_shown(tmp_path, run):
     assert "100% a  meaning" in alone
 
 
-def test_evaluate(index, beir, run):
+def test_evaluate(index, beir, tmp_path, run):
     report = run("evaluate", index, beir, "--json", "--measure", "P@1").json
     assert (report["queries"], report["ignore_identical_ids"]) == (2, False)
     assert (report["comparisons"], list(report["systems"])) == ([], ["words"])
@@ -191,37 +149,17 @@ def test_evaluate(index, beir, run):
         "e2": pytest.approx(0.744994447, rel=1e-8),  # 0.75 − 0.005 − 0.09 · ln(1 + e⁻⁹) / 2
         "delta_e2": 0,
     }
-    # Of 1/2 and 1: the mean ± 12.7062 (Student's t, one degree of freedom) / 4.
-    assert report["systems"]["words"]["intervals"]["RR@10"] == [
-        pytest.approx(0.75 - 12.706204736 / 4),
-        pytest.approx(0.75 + 12.706204736 / 4),
-    ]
-    output = run("evaluate", index, beir).out
-    assert "2 queries" in " ".join(output.split())
+    output = run("evaluate", index, beir, "--ignore-identical-ids").out
+    assert "2 queries, without hits of the query's own id" in " ".join(output.split())
     assert "e2: RR@10 minus a penalty for cost: E² = RR@10 − 0.01 F − 0.09" in output
     assert "delta_e2: e2 minus that of BM25 (k1 1.5, b 0.75)" in output
     assert "differences" not in output
-
-
-def test_queries_that_are_documents(tmp_path, run):
-    documents = {"d1": "cat dog", "d2": "cat dog bird", "d3": "cat"}
-    queries = {"d1": "cat dog", "d2": "bird dog"}
-    judged = dict.fromkeys(("test", "dev"), "d1 0 d2 1\nd2 0 d1 1\n")
-    dataset = write_beir(tmp_path / "dataset", documents, queries, judged)
-    index = lexicept.build(dataset, tmp_path / "index", vocabulary="words").path
-    flag = "--ignore-identical-ids"
-    report = run("evaluate", index, dataset, flag, "--json").json
-    assert report["systems"]["words"]["values"]["nDCG@10"] == 1.0
-    assert report["ignore_identical_ids"] is True
-    output = run("evaluate", index, dataset, flag).out
-    assert "2 queries, without hits of the query's own id" in " ".join(output.split())
-    limits = ("--query-max-active-dims", "none", "--document-max-active-dims", "none")
-    swept = ("index", "sweep", index, dataset, "--out", tmp_path / "sweep", flag, *limits)
-    swept += ("--alpha", "none")
-    swept_json = run(*swept, "--json").json
-    assert [point["nDCG@10"] for point in swept_json["front"]] == [1.0]
-    assert swept_json["ignore_identical_ids"] is True
-    assert "without hits of the query's own id" in " ".join(run(*swept).out.split())
+    # Against a run that is right: differences .369 and 0, so that t = 1.
+    best = tmp_path / "best.txt"
+    best.write_text("q1 Q0 d1 1 2 x\nq2 Q0 d3 1 2 x\n")
+    output = run("evaluate", index, beir, "--system", "words", "--system", best).out
+    assert "differences from words" in output
+    assert "best.txt  +0.1845 ±2.3447" in output
 
 
 def test_evaluate_with_rra_counts_the_offset(index, beir, run):
@@ -232,21 +170,6 @@ def test_evaluate_with_rra_counts_the_offset(index, beir, run):
     assert report["qd_flops_with_offset"] == pytest.approx(1.5)
     # ΔE² is against BM25, not against the index's own weights.
     assert report["delta_e2"] == pytest.approx(report["e2"] - 0.744994447, abs=1e-8)
-
-
-def test_systems_are_compared(index, beir, tmp_path, run):
-    # Against a run that is right: differences .369 and 0, so that t = 1.
-    best = tmp_path / "best.txt"
-    best.write_text("q1 Q0 d1 1 2 x\nq2 Q0 d3 1 2 x\n")
-    systems = ("--system", "words", "--system", best)
-    test = run("evaluate", index, beir, *systems, "--json").json["comparisons"][0]
-    assert (test["measure"], test["system"], test["baseline"]) == ("nDCG@10", "best.txt", "words")
-    assert test["difference"] == pytest.approx(0.18453512321427)
-    assert test["t"] == pytest.approx(1)
-    assert test["p"] == test["p_holm"] == pytest.approx(0.5)
-    output = run("evaluate", index, beir, *systems).out
-    assert "differences from words" in output
-    assert "best.txt  +0.1845 ±2.3447" in output
 
 
 def test_update_and_delete(index, tmp_path, run):
@@ -287,14 +210,11 @@ def test_what_build_refuses(beir, tmp_path, run):
 
     (tmp_path / "file").write_text("precious")
     assert_error(build("file"), "exists already")
-    assert_error(build("."), "exists already")
     assert_error(build("file/x"), "file")
     assert_error(build("/proc/nowhere/x"), "/proc/nowhere")
     assert (tmp_path / "file").read_text() == "precious"
-    for option in ("query-max-active-dims", "document-max-active-dims", "query-max-qd-flops"):
-        assert_error(build("x", f"--{option}", 1), f"--{option} requires concepts")
-    assert_error(build("x", "--pruning", "impact"), "--pruning requires concepts")
-    assert_error(build("x", "--weighting", "splade"), "--weighting requires concepts")
+    # Parameters in messages have the names of options.
+    assert_error(build("x", "--query-max-active-dims", 1), "--query-max-active-dims requires conc")
     assert_error(build("x", "--width", 5), "--width requires --sae")
     assert not (tmp_path / "x").exists()
     assert build("a/new/parent").code == 0
@@ -303,17 +223,16 @@ def test_what_build_refuses(beir, tmp_path, run):
 def test_what_is_no_index(index, beir, tmp_path, run):
     damaged = index / "generation-000001" / "parts" / "000001" / "titles.offsets.npy"
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    corpus = beir / "corpus.jsonl"
-    for path in (index, corpus, beir, tmp_path / "missing"):
-        for arguments in (
-            ("search", path, "apple"),
-            ("index", "info", path),
-            ("evaluate", path, beir),
-            ("add", path, corpus),
-            ("delete", path, "d1"),
-            ("index", "reweight", path, "--out", tmp_path / "out"),
-        ):
-            assert_error(run(*arguments), path.name)
+    for path in (index, beir / "corpus.jsonl", tmp_path / "missing"):
+        assert_error(run("search", path, "apple"), path.name)
+    for arguments in (
+        ("index", "info", beir),
+        ("evaluate", beir, beir),
+        ("add", beir, beir),
+        ("delete", beir, "d1"),
+        ("index", "reweight", beir, "--out", tmp_path / "out"),
+    ):
+        assert_error(run(*arguments), "beir")
     assert not (tmp_path / "out").exists()
 
 
@@ -321,19 +240,14 @@ def test_verify_names_what_is_wrong(index, run):
     whole = run("index", "verify", index)
     assert whole.code == 0
     assert whole.out.endswith("files, no problems\n")
-    assert run("index", "verify", index, "--json").json["problems"] == []
     text = index / "generation-000001" / "parts" / "000001" / "texts.bin"
     text.write_bytes(text.read_bytes().replace(b"cherry", b"CHERRY"))
-    assert run("search", index, "apple").code == 0
     damaged = run("index", "verify", index)
-    assert damaged.code == 1
     message = "the content of generation-000001/parts/000001/texts.bin does not match its checksum"
-    assert damaged.out.splitlines()[0] == message
+    assert (damaged.code, damaged.out.splitlines()[0]) == (1, message)
     assert damaged.out.endswith("files, 1 problems\n")
     as_json = run("index", "verify", index, "--json")
-    assert as_json.code == 1
-    assert json.loads(as_json.out)["problems"] == [message]
-    assert_error(run("index", "verify", index / "generation-000001"), "no index")
+    assert (as_json.code, json.loads(as_json.out)["problems"]) == (1, [message])
 
 
 def test_bugs_keep_their_traceback(monkeypatch, run, index):
@@ -350,12 +264,7 @@ def test_bugs_keep_their_traceback(monkeypatch, run, index):
 MARKUP = "[bold]x[/bold] [/nope] :cat: [link=http://evil]y[/link] \\[z]"
 
 
-def subprocess_run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "COLUMNS": "200", **environment}
-    return subprocess.run(command(*arguments), capture_output=True, env=environment)
-
-
-def test_markup_and_control_characters_of_documents(tmp_path, run):
+def test_markup_and_control_characters_of_documents(tmp_path, monkeypatch, run):
     escapes = "\x1b[31mred\x1b]0;owned\x07 \x9b31m \x08\x00\x7f \u202emirrored"
     corpus = tmp_path / "corpus.jsonl"
     record = {
@@ -387,32 +296,21 @@ def test_markup_and_control_characters_of_documents(tmp_path, run):
     assert json.loads(results[1].out)["results"][0]["text"] == record["text"]
 
     # A terminal gets colours, but none that the document chose.
-    coloured = subprocess_run("search", index, "cat", FORCE_COLOR="1", TERM="xterm-256color")
-    assert coloured.returncode == 0
-    assert b"\x1b[1m" in coloured.stdout
-    assert b"\x1b[31m" not in coloured.stdout
-    assert b"\x1b]" not in coloured.stdout
-    assert b"\x1b[2J" not in coloured.stdout
-    assert "\x9b".encode() not in coloured.stdout
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = run("search", index, "cat").out
+    assert "\x1b[1m" in coloured
+    for escape in ("\x1b[31m", "\x1b]", "\x1b[2J", "\x9b"):
+        assert escape not in coloured
 
 
 def test_output_that_takes_no_unicode(tmp_path):
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"_id": "d", "text": "cat 猫 😀"}) + "\n")
-    out = tmp_path / "index"
-    plain = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
-    built = subprocess_run("build", corpus, "--vocabulary", "words", "--out", out, **plain)
-    assert built.returncode == 0, built.stderr
-    for flag in ([], ["--json"]):
-        hits = subprocess_run("search", out, "cat", *flag, **plain)
-        assert hits.returncode == 0, hits.stderr
-        assert b"cat" in hits.stdout
-
-
-def test_a_query_that_is_no_text(index):
-    done = subprocess_run("search", index, b"caf\xe9")
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert done.stderr == b"error: the query is not valid UTF-8\n"
+    lexicept.build([{"id": "d", "text": "cat 猫 😀"}], tmp_path / "index", vocabulary="words")
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    searched = command("search", tmp_path / "index", "cat")
+    hits = subprocess.run(searched, capture_output=True, env=plain)
+    assert hits.returncode == 0, hits.stderr
+    assert b"cat" in hits.stdout
 
 
 def test_a_closed_pipe_is_no_error(index):
@@ -480,14 +378,11 @@ def test_an_interrupted_build_says_that_the_same_command_resumes(beir, tmp_path,
 
 
 def test_a_condition_alone_is_explained_by_nothing(tmp_path, run):
-    corpus, index = tmp_path / "corpus.jsonl", tmp_path / "index"
-    corpus.write_text('{"id": "a", "text": "ant", "year": 2001}\n')
-    assert run("build", corpus, "--vocabulary", "words", "--out", index).code == 0
+    record = {"id": "a", "text": "ant", "year": 2001}
+    index = lexicept.build([record], tmp_path / "index", vocabulary="words").path
     hits = run("search", index, "year:2001", "--explain")
-    assert (hits.code, hits.out) == (
-        0,
-        "year:2001\n1  0.000  a\n          year 2001\n          ant\n",
-    )
+    lines = ["year:2001", "1  0.000  a", "          year 2001", "          ant"]
+    assert (hits.code, hits.out.splitlines()) == (0, lines)
     explained = run("explain", index, "year:2001", "a")
     assert (explained.code, explained.out.splitlines()[1]) == (0, "0.0000")
     assert run("explain", index, "year:2001", "a", "--out", tmp_path / "a.html").code == 0

@@ -39,14 +39,14 @@ def test_sweep(index, beir, tmp_path, run):
 
 
 def test_the_split_is_dev_and_the_grid_has_a_default(index, beir, tmp_path, run):
-    out = tmp_path / "out"
-    assert run("index", "sweep", index, beir, "--out", out, "--vocabulary", "words", "--json").json
-    settings = [point.setting for point in read_points(out / "points.jsonl")]
+    swept = ("index", "sweep", index, beir, "--out", tmp_path / "out", "--vocabulary", "words")
+    report = run(*swept, "--ignore-identical-ids", "--json").json
+    assert report["ignore_identical_ids"] is True
+    settings = [point.setting for point in read_points(tmp_path / "out" / "points.jsonl")]
     dims = ((8, 16, 32, None), (50, 100, 200, None))
     assert settings == SweepGrid(*dims, (None, 1.0, 1.25)).settings()
-    assert_error(
-        run("index", "sweep", index, beir, "--out", out, "--split", "train"), "dataset was"
-    )
+    assert_error(run(*swept), "ignore_identical_ids was", "--restart")
+    assert_error(run(*swept, "--alpha", "1,1.0"), "alpha: a value is there twice")
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,7 @@ def test_lists_of_values_that_are_refused(arguments, message, index, beir, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_other_errors(index, beir, tmp_path, run, monkeypatch):
-    swept = ("index", "sweep", index, beir, "--query-max-active-dims", 1, "--out", tmp_path / "out")
-    assert_error(run(*swept, "--alpha", "1,1.0"), "alpha: a value is there twice")
-    assert not (tmp_path / "out").exists()
-    assert run(*swept).code == 0
-    assert_error(run(*swept, "--split", "train"), "dataset was", "--restart")
+def test_matplotlib_is_needed(index, beir, tmp_path, run, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert_error(run(*swept), "matplotlib missing: pip install 'lexicept[plots]'")
+    swept = run("index", "sweep", index, beir, "--out", tmp_path / "out")
+    assert_error(swept, "matplotlib missing: pip install 'lexicept[plots]'")

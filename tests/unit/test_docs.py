@@ -119,6 +119,7 @@ def write_collection(folder: Path) -> None:
     write_beir(folder, documents, queries, qrels)
 
 
+@pytest.mark.usefixtures("_hasty")
 @pytest.mark.timeout(1200)  # Pages train models, and the machine may have other work.
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:pyterrier",  # PyTerrier 1.1 uses what pandas 3.1 deprecates.

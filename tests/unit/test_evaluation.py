@@ -107,18 +107,6 @@ def test_gdeval_ranks_in_the_order_of_the_run_whatever_the_ids_of_queries(query)
         assert values == list(LEADING_AND_TRAILING[name])
 
 
-def test_a_set_of_measures_covers_every_provider_that_is_installed():
-    offered = {name.partition("@")[0].partition("(")[0] for name in LEADING_AND_TRAILING}
-    for name in ir_measures.measures.registry:
-        for measure in (name, f"{name}@5"):
-            try:
-                evaluate([Qrel("1", "a", 1)], {}, [measure])
-            except InputError:
-                continue
-            parsed = ir_measures.parse_measure(measure).NAME
-            assert {parsed, name} & offered, measure
-
-
 def test_scores_that_single_precision_can_not_tell_apart_are_not_equal():
     """trec_eval keeps scores in single precision."""
     run = {"1": {"b": 1.0, "a": 1.0 + 1e-12}}
@@ -196,12 +184,6 @@ def test_a_query_that_is_a_document_does_not_retrieve_itself(tmp_path):
     assert plain.values["delta_e2"] == pytest.approx(0.0)
 
 
-@given(st.dictionaries(IDS, RESULTS))
-def test_a_run_without_identical_ids_has_all_others(run):
-    filtered = {q: {d: s for d, s in hits.items() if d != q} for q, hits in run.items()}
-    assert without_identical_ids(run) == filtered
-
-
 def test_a_run_without_identical_ids_is_as_deep_for_every_query(tmp_path, monkeypatch):
     run = {"a": {"b": 3.0, "a": 2.0, "c": 1.0}, "x": {"b": 3.0, "a": 2.0, "c": 1.0}}
     assert without_identical_ids(run, 2) == {"a": {"b": 3.0, "c": 1.0}, "x": {"b": 3.0, "a": 2.0}}
@@ -267,7 +249,7 @@ SCORES = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 @given(st.dictionaries(NAMES, st.dictionaries(NAMES, SCORES, min_size=1)))
 def test_a_written_run_is_read_back(tmp_path_factory, run):
-    path = tmp_path_factory.mktemp("run") / "run"
+    path = tmp_path_factory.getbasetemp() / "run"
     write_run(path, run)
     read = read_run(path)
     assert read.keys() == run.keys()
@@ -280,7 +262,7 @@ def test_a_written_run_is_read_back(tmp_path_factory, run):
 
 @given(st.binary() | st.text("1aQ0 .e-\t\n\r\0\x85é", max_size=60).map(str.encode))
 def test_any_bytes_are_a_run_or_refused(tmp_path_factory, text):
-    path = tmp_path_factory.mktemp("run") / "run"
+    path = tmp_path_factory.getbasetemp() / "run"
     run = read_bytes(read_run, text, path, InputError)
     if run is not None:
         lines = text.decode("utf-8-sig").split("\n")

@@ -53,7 +53,6 @@ def similarity(model: SparseEncoder, query: str, documents: list[str]) -> torch.
 
 SOURCES: dict[str, Callable[[Path, Path], Path]] = {
     "naver/splade": lambda folder, masked: Path(shutil.copytree(masked, folder)),
-    "maximum": lambda folder, masked: save_library(folder, modules(masked)),
     "sum": lambda folder, masked: save_library(folder, modules(masked, "sum")),
     "two logarithms": lambda folder, masked: save_library(
         folder, modules(masked, "max", "log1p_relu")

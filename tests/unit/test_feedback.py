@@ -208,7 +208,7 @@ def test_feedback_on_the_command_line(index, run):
         (["x", "--steer", "word:milk=x"], "--steer 'word:milk=x': not one NAME=NUMBER for a name"),
         (
             ["x", "--steer", "word:milk=1", "--steer", "words:milk=2"],
-            "--steer 'words:milk': this dimension is there twice",
+            "--steer: 'words:milk' is there twice",
         ),
     ],
 )

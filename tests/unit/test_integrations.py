@@ -146,6 +146,8 @@ class TestLangChain:
             assert retriever.batch(["dogs cats"], k=k) == [everything[:k]]
         with pytest.raises(InputError, match="top_k must be at least 1"):
             retriever.invoke("dogs cats", k=0)
+        parsed = self.retriever(index=index, syntax=True).invoke("cats dogs -fight")
+        assert {document.id for document in parsed} == {"d1", "d3"}
 
     def test_a_filter(self, index):
         retriever = self.retriever(index=index, filter="year exists")
@@ -163,13 +165,6 @@ class TestLangChain:
         assert (loaded.top_k, loaded.vocabulary) == (2, "words")
         assert loaded.index is not index
         assert loaded.invoke("cats") == retriever.invoke("cats")
-
-    def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index):
-        query = "cats dogs -fight"
-        plain = self.retriever(index=index).invoke(query)
-        assert {document.id for document in plain} == {"d1", "d2", "d3"}
-        parsed = self.retriever(index=index, syntax=True).invoke(query)
-        assert {document.id for document in parsed} == {"d1", "d3"}
 
 
 class TestLlamaIndex:
@@ -189,19 +184,16 @@ class TestLlamaIndex:
         assert asyncio.run(retriever.aretrieve("cats")) == nodes
         assert retriever.retrieve("") == []
 
-    def test_a_filter(self, index):
-        retriever = self.retriever(index, filter={"year": {">": 2020}})
-        assert [node.node.node_id for node in retriever.retrieve("dogs cats")] == ["d3"]
-
-    def test_bad_input(self, index):
-        with pytest.raises(InputError, match="no vocabulary 'concepts'"):
-            self.retriever(index, vocabulary="concepts").retrieve("cats")
-
     def test_the_syntax_of_queries_is_read_where_it_is_asked_for(self, index):
         query = '"dogs bark" year:2021'
         assert len(self.retriever(index).retrieve(query)) == 2
-        (node,) = self.retriever(index, syntax=True).retrieve(query)
-        assert node.node.node_id == "d3"
+        retrievers = (
+            self.retriever(index, syntax=True),
+            self.retriever(index, filter={"year": {">": 2020}}),
+        )
+        for retriever in retrievers:
+            (node,) = retriever.retrieve(query)
+            assert node.node.node_id == "d3"
 
 
 def test_retrievers_return_the_best_passage(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 import lexicept
 from lexicept.errors import InputError, LexiceptWarning
 from support.collections import write_beir
-from support.commands import assert_error
 
 DOCUMENTS = {"d1": "apple banana", "d2": "cherry"}
 QUERIES = {"q1": "apple", "q2": "cherry"}
@@ -76,13 +75,3 @@ def test_a_pair_with_two_grades_is_refused(index):
     message = "(test): query 'q1' and document 'd1' are judged twice, 1 and 2"
     with pytest.raises(InputError, match=re.escape(f"{folder} {message}")):
         lexicept.evaluate(index, folder)
-
-
-def test_the_command_warns_on_standard_error(index, foreign, run):
-    assert_error(run("evaluate", index, foreign), "none of the 2 documents")
-    result = run("evaluate", index, foreign, "--split", "some", "--json")
-    assert result.json["systems"]["words"]["values"]["R@100"] == 0.5
-    warnings = [line for line in result.err.split("\n") if "warning" in line]
-    assert [line.startswith(f"warning: {index}: 2 of the 3 documents") for line in warnings] == [
-        True
-    ]

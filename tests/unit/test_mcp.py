@@ -3,10 +3,8 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,7 +17,6 @@ from support.commands import assert_error
 mcp = pytest.importorskip("mcp", reason="needs the extra mcp")
 
 import anyio  # noqa: E402
-import httpx  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 from lexicept.integrations.agents import LONGEST, AgentTools  # noqa: E402
@@ -262,18 +259,20 @@ def test_over_standard_input_and_output(pets):
     call(parameters, use_pets, mode="legacy")
 
 
+ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}}
+ABOUT |= {"clientInfo": {"name": "a", "version": "1"}}
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": ABOUT}
+
+
 def test_a_client_that_leaves_ends_the_server(pets):
     reading, writing = os.pipe()
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}}
-    about |= {"clientInfo": {"name": "a", "version": "1"}}
-    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
     arguments = [sys.executable, "-c", COMMAND, "mcp", pets.path]
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.PIPE
     ) as server:
         os.close(writing)
         os.close(reading)
-        _, errors = server.communicate(json.dumps(request).encode(), timeout=120)
+        _, errors = server.communicate(json.dumps(INITIALIZE).encode(), timeout=120)
     assert (server.returncode, errors) == (0, b"")
 
 
@@ -350,15 +349,8 @@ def test_arguments_as_models_write_them(numbered, name, arguments, expected):
     [
         ("/srv/my.index: damaged", "my.index: damaged"),
         ("no '/a/b/c.json', only '/a/d'", "no 'c.json', only 'd'"),
-        (
-            "[Errno 2] No such file or directory: '/x/y/z'",
-            "[Errno 2] No such file or directory: 'z'",
-        ),
         ("C:\\data\\my.index: damaged", "my.index: damaged"),
-        (
-            "and/or 1/2 of a/b at https://example.org/a",
-            "and/or 1/2 of a/b at https://example.org/a",
-        ),
+        ("and/or 1/2 of a/b at https://a.org/a", "and/or 1/2 of a/b at https://a.org/a"),
         ("at /srv", "at srv"),
     ],
 )
@@ -366,43 +358,22 @@ def test_absolute_paths_are_told_by_their_names(message, told):
     assert ABSOLUTE.sub("", message) == told
 
 
-def test_over_http(pets):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    arguments = [sys.executable, "-c", COMMAND, "mcp", pets.path, "--http", "--port", str(port)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
-        try:
-            address = f"http://127.0.0.1:{port}/mcp"
-            for _ in range(1_000):
-                try:
-                    foreign = httpx.post(address, headers={"Host": "evil.example"}, json={})
-                    break
-                except httpx.TransportError:
-                    assert server.poll() is None
-                    time.sleep(0.1)
-            # Another site's page can't reach it through a name of its own for this machine.
-            assert foreign.status_code == 421
-            call(address, use_pets)
-        finally:
-            server.terminate()
-
-
-def test_a_key_is_required_over_http(pets, tmp_path, monkeypatch):
+def test_over_http(pets, tmp_path, monkeypatch):
     key, apps = tmp_path / "key", []
     key.write_text("0123456789abcdef\n")
     monkeypatch.setattr("uvicorn.run", lambda app, **_: apps.append(app))
     serve_tools(pets, http=True, port=0, api_key_file=key)
     serve_tools(pets, http=True, port=0)
-    first = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream"}
+    known = {"Authorization": "Bearer 0123456789abcdef"}
     statuses = []
     for app in apps:
         with TestClient(app, base_url="http://127.0.0.1:8000") as client:
-            for given in ({}, {"Authorization": "Bearer 0123456789abcdef"}):
-                answer = client.post("/mcp", json=first, headers=accept | given)
-                statuses.append(answer.status_code == 401)
-    assert statuses == [True, False, False, False]
+            # Another site's page can't reach it through a name of its own for this machine.
+            for given in ({}, known, known | {"Host": "evil.example"}):
+                answer = client.post("/mcp", json=INITIALIZE, headers=accept | given)
+                statuses.append(answer.status_code)
+    assert statuses == [401, 200, 421, 200, 200, 421]
     with pytest.raises(InputError, match="api_key_file requires http"):
         serve_tools(pets, api_key_file=key)
 

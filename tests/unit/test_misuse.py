@@ -146,7 +146,7 @@ evaluate(pets, beir, systems={"r": {"q1": {"a b": 1}}}) -> run 'r': bad id 'a b'
 evaluate(pets, beir, systems={"r": {"q1": {"d1": None}}}) -> score None of 'd1' is not a finite numb
 evaluate(pets, beir, systems={"r": {}}) -> run 'r' has results for no query that
 evaluate(pets, beir, out="") -> out must be a path, not ''
-evaluate(pets, beir, out=beir/"qrels"/"test.tsv") -> test.tsv can't be created: File exists
+evaluate(pets, beir, out=beir/"qrels"/"test.tsv") -> test.tsv exists already: name another place or
 evaluate("no/such", beir) -> no/such: there is no index here
 evaluate(closed, beir) -> the index is closed
 lexicept.serve("no/such") -> no/such: there is no index here

@@ -4,7 +4,7 @@ import pytest
 
 import lexicept
 from lexicept.errors import InputError, require
-from support import sae_files
+from support.commands import assert_error
 
 
 def test_evaluate(index, beir, tmp_path, run):
@@ -27,11 +27,14 @@ def test_report(index, beir, tmp_path, run):
     path = lexicept.report(index, tmp_path / "a.html", queries=beir, split="train")
     with lexicept.open(index) as opened:
         lexicept.report(opened, tmp_path / "b.html", queries=beir, split="train", progress=True)
-    options = ("--queries", beir, "--split", "train")
-    assert run("report", index, "--out", tmp_path / "c.html", *options).code == 0
+    out = tmp_path / "new" / "c.html"
+    arguments = ("report", index, "--out", out, "--queries", beir, "--json")
+    report = run(*arguments, "--split", "train").json
+    assert report == {"file": str(out), "bytes": out.stat().st_size}
+    assert_error(run(*arguments, "--split", "none"), "no split 'none'")
     assert path == tmp_path / "a.html"
     data = path.read_bytes()
-    assert data == (tmp_path / "b.html").read_bytes() == (tmp_path / "c.html").read_bytes()
+    assert data == (tmp_path / "b.html").read_bytes() == out.read_bytes()
 
 
 def test_sweep(index, beir, tmp_path):
@@ -55,15 +58,6 @@ def test_sweep(index, beir, tmp_path):
     with pytest.raises(InputError, match="no split 'nonesuch'"):
         lexicept.sweep(index, beir, tmp_path / "none", split="nonesuch")
     assert not (tmp_path / "none").exists()
-
-
-def test_convert(tmp_path):
-    checkpoint = sae_files.dictionary_learning(tmp_path / "source")
-    report = lexicept.convert(checkpoint.folder, tmp_path / "sae")
-    assert (report["found"], report["latents"]) == ("dictionary_learning", sae_files.M)
-    with pytest.raises(InputError, match="splade is a layout of models"):
-        lexicept.convert(checkpoint.folder, tmp_path / "model", to="splade")
-    assert not (tmp_path / "model").exists()
 
 
 def test_missing_packages_are_named_before_any_work():

@@ -19,10 +19,8 @@ from lexicept.index.atlas import BINS, Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
-from lexicept.reports.report import build_report, passage, variance_shares
+from lexicept.reports.report import build_report, passage
 from lexicept.weighting import BM25, Splade
-from support.collections import write_beir
-from support.commands import assert_error
 from support.indexes import build_of
 from support.vowels import PLACE, Vowels
 
@@ -157,9 +155,15 @@ def check(html: str) -> Structure:
     return page
 
 
-@pytest.mark.parametrize("names", [("words",), ("concepts",), ("words", "concepts")])
-@pytest.mark.parametrize("rra", [None, RRASettings()])
-@pytest.mark.parametrize("judged", [True, False])
+@pytest.mark.parametrize(
+    ("names", "rra", "judged"),
+    [
+        (("words",), RRASettings(), True),
+        (("concepts",), None, False),
+        (("words", "concepts"), None, True),
+        (("words", "concepts"), RRASettings(), False),
+    ],
+)
 def test_every_kind_of_index(tmp_path, names, rra, judged):
     index = build(tmp_path / "index", names=names, rra=rra)
     html = build_report(index, *((QUERIES, QRELS) if judged else ()))
@@ -231,15 +235,6 @@ def test_queries_without_judgements_are_refused(tmp_path):
         build_report(build(tmp_path / "index"), QUERIES)
 
 
-def test_shares_of_the_variance(tmp_path):
-    index = build(tmp_path / "index", {**TEXTS, "same": "aeiou"})
-    weights = index.engine.matrix().toarray().astype(np.float64)
-    for name in ("words", "concepts"):
-        variance = weights[:, index.span(name)].var(axis=0)
-        shares = variance_shares(index, name)
-        np.testing.assert_allclose(shares, variance / variance.sum(), atol=1e-9)
-
-
 def test_passages():
     assert passage("a <b> c", 2, 5) == "a <mark>&lt;b&gt;</mark> c"
     long = "word " * 40 + "here\nthere " + "more " * 40
@@ -250,18 +245,3 @@ def test_passages():
     assert len(text) < 220
     unbroken = "x" * 500
     assert passage(unbroken, 200, 210).count("x") == 10 + 2 * 90
-
-
-def test_command(tmp_path, run):
-    judged = "".join(f"{q.query_id} 0 {q.document_id} {q.relevance}\n" for q in QRELS)
-    beir = write_beir(tmp_path / "beir", {}, dict(QUERIES), {"test": judged})
-    index = tmp_path / "index"
-    build(index)
-    out = tmp_path / "new" / "report.html"
-    arguments = ("report", index, "--out", out, "--queries", beir, "--json")
-    assert run(*arguments).json == {"file": str(out), "bytes": out.stat().st_size}
-    assert "Effectiveness and cost" in out.read_text()
-    before = out.read_bytes()
-    assert_error(run(*arguments, "--split", "dev"), "dev")
-    assert_error(run("report", tmp_path / "none", "--out", out), "none")
-    assert out.read_bytes() == before

@@ -1,26 +1,29 @@
 """Commands without a model import none of the packages that models need."""
 
+import json
 import subprocess
 import sys
 
+from lexicept.cli import COMMANDS
+from support.collections import write_beir
 from support.processes import HEAVY, MAIN, loaded_after
 
-EVERY_HELP = """
-import sys
-from contextlib import suppress
-from lexicept.cli import COMMANDS, main
+EVERY_COMMAND = """
+import json, sys
+from lexicept.cli import main
 
-names = [name for names in COMMANDS.values() for name in names]
-assert len(names) > 20
-for name in ["", *names]:
-    sys.argv = ["lexicept", *name.split(), "--help"]
-    with suppress(SystemExit):
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["lexicept", *words]
+    try:
         main()
+    except SystemExit as exit_:
+        assert not exit_.code, words
 """
 
 
 def test_help_of_every_command():
-    loaded = loaded_after(EVERY_HELP)
+    names = ["", *(name for names in COMMANDS.values() for name in names)]
+    loaded = loaded_after(EVERY_COMMAND, json.dumps([[*n.split(), "--help"] for n in names]))
     assert "cyclopts" in loaded
     assert not loaded & (HEAVY | {"numba", "matplotlib"})
 
@@ -42,25 +45,21 @@ def test_other_systems_than_posix_are_refused_at_import():
 
 
 def test_words_need_no_model(tmp_path):
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "title": "Cats", "text": "a cat"}\n')
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "cats"}\n')
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
-    index, lists, out = tmp_path / "index", tmp_path / "lists", ("--out", tmp_path / "scored")
-    for arguments in (
-        ["build", tmp_path, "--vocabulary", "words", "--out", index],
-        ["search", index, "cat", "--explain"],
-        ["evaluate", index, tmp_path],
-        ["add", index, tmp_path],
+    texts = {"d": "A cat sleeps on the warm mat."}
+    beir = write_beir(tmp_path / "beir", texts, {"q": "cats"}, {"test": "q 0 d 1\n"})
+    index = tmp_path / "index"
+    commands = [
+        ["build", beir, "--vocabulary", "words", "--out", index],
+        ["evaluate", index, beir],
+        ["add", index, beir],
         ["index", "info", index],
-        ["data", "pseudo-queries", tmp_path, "--kind", "title", "--out", tmp_path / "more"],
-        ["data", "mine", index, tmp_path, "--split", "test", "--out", lists],
-        ["data", "score", lists, tmp_path, tmp_path, "--teacher", "bm25", "--split", "test", *out],
-    ):
-        loaded = loaded_after(MAIN, *arguments)
-        assert not loaded & (HEAVY | {"jinja2", "matplotlib"})
-        if arguments[0] == "search":
-            assert not loaded & {"numba", "bm25s", "yaml"}
+        ["data", "pseudo-queries", beir, "--kind", "sentence", "--out", tmp_path / "more"],
+        ["data", "mine", index, beir, "--split", "test", "--out", tmp_path / "lists"],
+    ]
+    loaded = loaded_after(EVERY_COMMAND, json.dumps(commands, default=str))
+    assert not loaded & (HEAVY | {"jinja2", "matplotlib"})
+    loaded = loaded_after(MAIN, "search", index, "cat", "--explain")
+    assert not loaded & (HEAVY | {"jinja2", "matplotlib", "numba", "bm25s", "yaml"})
 
 
 SERVED = """

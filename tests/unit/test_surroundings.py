@@ -91,17 +91,13 @@ def end(process, tmp_path, reached=None):
     return status, (tmp_path / "output").read_text()
 
 
-def test_the_builder_beside_a_server_imports_nothing(folder, tmp_path):
-    process = started(tmp_path, "serve", ".", "--port", "0")
-    end(process, tmp_path, (tmp_path / "files.index" / "manifest.json").exists)
-
-
-def test_workers_of_a_server_import_nothing(folder, tmp_path, index):
-    program = "import lexicept, sys\nif __name__ == '__main__':\n"
-    program += "    lexicept.serve(sys.argv[1], workers=2, port=0)"
-    process = started(tmp_path, index, program=program)
+def test_workers_of_a_server_and_the_builder_beside_it_import_nothing(folder, tmp_path):
+    program = "import lexicept\nif __name__ == '__main__':\n"
+    program += "    lexicept.serve('.', workers=2, port=0)"
+    process = started(tmp_path, program=program)
     output = tmp_path / "output"
     end(process, tmp_path, lambda: output.read_text().count("startup complete") == 2)
+    assert (tmp_path / "files.index" / "manifest.json").exists()
 
 
 def test_a_server_of_tools_imports_nothing(folder, tmp_path, index):

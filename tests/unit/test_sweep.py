@@ -190,24 +190,6 @@ def test_bad_arguments(index, tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [
-        ({"alpha": (1.0, None, 1)}, "alpha: a value is there twice: 1.0, None, 1"),
-        (
-            {"document_max_active_dims": (8.5,)},
-            "document_max_active_dims[0] must be a whole number, not",
-        ),
-        ({"document_max_active_dims": ("all",)}, "must be a whole number, not 'all'"),
-        ({"alpha": (float("nan"),)}, "alpha[0] must be a finite number, not nan"),
-    ],
-)
-def test_bad_grids(grid, message):
-    with pytest.raises(InputError) as caught:
-        SweepGrid(**grid)
-    assert message in str(caught.value)
-
-
 def test_a_grid_has_every_combination_once():
     grid = SweepGrid((1, 2), (3, None), (None, 1.0, 2.0))
     settings = grid.settings()
@@ -225,10 +207,8 @@ def point(qd_flops: float, ndcg: float, mrr: float = 0.5) -> Point:
 
 
 def test_a_front_by_hand():
-    best, cheap, middle = point(4, 0.8), point(1, 0.3), point(2, 0.5)
-    beaten = [point(2, 0.4), point(3, 0.5), point(5, 0.8), point(1, 0.2), point(2.5, 0.1)]
-    assert pareto_front([beaten[0], best, *beaten[1:], middle, cheap]) == [cheap, middle, best]
-    assert pareto_front([point(4, 0)]) == [point(4, 0)]
+    best, cheap = point(4, 0.8), point(1, 0.3)
+    assert pareto_front([point(2, 0.2), best, point(5, 0.8), cheap]) == [cheap, best]
     assert pareto_front([]) == []
     first, second = point(1, 0.3, mrr=0.1), point(1, 0.3, mrr=0.9)
     assert pareto_front([first, point(2, 0.3), second]) == [first, second]

@@ -225,11 +225,6 @@ def test_what_is_written(both, beir, tmp_path):
     assert report == json.loads(json.dumps(scores.to_json()))
 
 
-def test_a_folder_of_another_evaluation_is_refused(both, beir, tmp_path):
-    with pytest.raises(InputError, match="exists already"):
-        lexicept.evaluate(both, beir, systems=["words"], out=tmp_path)
-
-
 def test_queries_have_conditions_of_their_own(tmp_path):
     texts = {"d1": "cats sleep", "d2": "cats bark, dogs bark", "d3": "dogs sleep and cats bark"}
     pets = [{"id": n, "text": t, "year": 2020 + i} for i, (n, t) in enumerate(texts.items())]

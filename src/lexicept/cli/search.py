@@ -100,16 +100,13 @@ def search(
 def _read_steering(index: Index, given: Sequence[str]) -> dict[tuple[str, int], float] | None:
     """Return the factors of dimensions by texts such as ``heart attack=2``. Raises InputError for
     another text, an unknown dimension or a dimension twice."""
-    from lexicept.index.dimensions import dimension_of
+    from lexicept.index.dimensions import numbers_by_dimension
 
-    factors: dict[tuple[str, int], float] = {}
-    for key, factor in read_factors("--steer", given).items():
-        named = re.match(r"\s*(words?|concepts?):", key)
-        dimension = dimension_of(index.reader, key if named else f"concept:{key}")
-        if dimension in factors:
-            raise InputError(f"--steer {key!r:.80}: this dimension is there twice")
-        factors[dimension] = factor
-    return factors or None
+    factors = {
+        key if re.match(r"\s*(words?|concepts?):", key) else f"concept:{key}": factor
+        for key, factor in read_factors("--steer", given).items()
+    }
+    return numbers_by_dimension(index.reader, "--steer", factors) or None
 
 
 def _results_of_file(

@@ -26,7 +26,7 @@ from lexicept.index.conditions import places_by_mask
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.queries import WeightedQueries
 from lexicept.index.reader import IndexReader
-from lexicept.measures import EFFECTIVENESS, RR, SearchCosts, search_costs
+from lexicept.measures import E2, EFFECTIVENESS, RR, SearchCosts, search_costs
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectors import canonical_csr, place_columns
 from lexicept.weighting import BM25
@@ -185,7 +185,7 @@ def evaluate_index(
 
 def plain_bm25_e2(index: IndexReader, judged: JudgedQueries) -> float:
     """Return the E² of plain BM25 over the words of an index's texts."""
-    return _search_bm25(index, judged, PLAIN_BM25)[1].e2
+    return evaluate_bm25(index, judged).values[E2.name]
 
 
 def evaluate_bm25(
@@ -201,15 +201,6 @@ def evaluate_bm25(
     Args:
         bm25_e2: as in ``evaluate_index``; None leaves ΔE² out.
     """
-    results, costs = _search_bm25(index, judged, weighting)
-    results.values.update(search_costs(costs._replace(bm25_e2=bm25_e2)))
-    return results
-
-
-def _search_bm25(
-    index: IndexReader, judged: JudgedQueries, weighting: BM25
-) -> tuple[SystemResults, SearchCosts]:
-    """Search by BM25, and return the effectiveness with the counts of the search."""
     words = [vocabulary for vocabulary in index.vocabularies if vocabulary.name == "words"]
     if words:
         words_of_index = WordVectorizer.load(index.folder / "words")
@@ -232,8 +223,10 @@ def _search_bm25(
     run = run_of_rows(judged.query_ids, rankings, index.document_ids)
     results = evaluate_run(judged.cut(run), judged)
     engine = derived.engine
-    costs = SearchCosts(vectors, engine.df, engine.num_documents, results.values[RR.name])
-    return results, costs
+    rr = results.values[RR.name]
+    costs = SearchCosts(vectors, engine.df, engine.num_documents, rr, bm25_e2=bm25_e2)
+    results.values.update(search_costs(costs))
+    return results
 
 
 def _means(per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

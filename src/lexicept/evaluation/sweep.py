@@ -1,7 +1,7 @@
 """Effectiveness against cost: an index with other pruning limits and RRA's α.
 
-All settings are evaluated from the index's own tf, to which no limits apply; what several
-settings share is computed once.
+All settings are evaluated from the index's own tf, to which no limits apply, as an index with the
+settings would be; queries are encoded once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lexicept.checks import Count, Items, Positive, settings
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate
 from lexicept.evaluation.runs import run_of_rows, without_identical_ids
-from lexicept.index.impacts import Derived, RRASettings, VocabularySettings
+from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.reader import IndexReader
-from lexicept.measures import NDCG, QD_FLOPS, RR, SearchCosts, document_frequency, search_costs
+from lexicept.index.vocabulary import IndexVocabulary
+from lexicept.measures import NDCG, QD_FLOPS, RR, SearchCosts, search_costs
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint_json
 from lexicept.storage.workspace import Workspace
-from lexicept.vectors import canonical_csr, largest_weights, stack_columns
-from lexicept.weighting import Unchanged
+from lexicept.vectors import canonical_csr, place_columns
 
 SWEPT = (NDCG.name, RR.name)
 """Measures of effectiveness of every point."""
@@ -131,11 +131,13 @@ def sweep(
     """
     if not judged.qrels:
         raise InputError("no judgements: there is nothing to evaluate")
-    collection = _Collection(index, judged, vocabulary)
+    searched = [*index.vocabularies]
+    if vocabulary is not None:
+        searched = [index.weigher.vocabulary(vocabulary)]
     identity = {
         "index": fingerprint_json(index.manifest),
         "dataset": fingerprint_json([list(judged.queries), list(judged.qrels)]),
-        "vocabulary": collection.searched,
+        "vocabulary": [entry.name for entry in searched],
         "ignore_identical_ids": judged.ignore_identical_ids,
     }
     settings = grid.settings()
@@ -144,7 +146,7 @@ def sweep(
         points = {point.setting: point for point in read_points(file.path)} if file.done else {}
         missing = [setting for setting in settings if setting not in points]
         done = len(settings) - len(missing)
-        for point in collection.points(missing):
+        for point in _Search(index, judged, searched).points(missing) if missing else ():
             points[point.setting] = point
             file.append_lines([json.dumps(point.to_json())], len(points))
             done += 1
@@ -185,101 +187,64 @@ def pareto_front(points: Sequence[Point]) -> list[Point]:
     return front
 
 
-class _Collection:
-    """An index's tf and weights; in the swept vocabulary without limits."""
+class _Search:
+    """The searches of an index in some vocabularies, with other settings for one of them."""
 
     def __init__(
-        self,
-        index: IndexReader,
-        judged: JudgedQueries,
-        vocabulary: str | None,
+        self, index: IndexReader, judged: JudgedQueries, searched: Sequence[IndexVocabulary]
     ) -> None:
-        self.index, self.judged = index, judged
-        self.sizes = {entry.name: entry.size for entry in index.vocabularies}
-        names = list(self.sizes)
-        if vocabulary is not None and vocabulary not in names:
-            raise InputError(
-                f"{index.path} has no vocabulary {vocabulary!r}, only: {', '.join(names)}"
-            )
-        self.searched = names if vocabulary is None else [vocabulary]
-        self.swept = "concepts" if "concepts" in self.searched else self.searched[0]
-        self.span = slice(index.span(self.searched[0]).start, index.span(self.searched[-1]).stop)
-        self.tf = dict(zip(names, index.tf(), strict=True))
-        self.texts = [query.text for query in judged.queries]
+        self.index, self.judged, self.searched = index, judged, searched
+        names = [vocabulary.name for vocabulary in searched]
+        self.swept = "concepts" if "concepts" in names else names[0]
+        self.span = slice(searched[0].dimensions.start, searched[-1].dimensions.stop)
+        texts = [query.text for query in judged.queries]
+        self.frequencies = index.vectorizers.read(searched, texts).frequencies
 
     def points(self, settings: Sequence[Setting]) -> Iterator[Point]:
         """Yield a point for each setting, in the order of ``SweepGrid.settings``."""
-        if not settings:
-            return
-        fixed = {name: self._fixed(name) for name in self.sizes if name != self.swept}
-        fixed_documents = {name: documents for name, (documents, _) in fixed.items()}
-        fixed_queries = {name: queries for name, (_, queries) in fixed.items()}
-        rra = self.index.rra or RRASettings()
-        query_tf = self.index.vectorizer(self.swept).queries(self.texts)
-        documents, queries = self._weights(self.swept, self.tf[self.swept], query_tf)
-        # The costliest work is outermost: an α means another engine.
-        for limit, same_limit in groupby(settings, lambda s: s.document_max_active_dims):
-            limits = VocabularySettings(Unchanged(), document_max_active_dims=limit)
-            pruned = limits.prune_documents(documents)
-            stacked = self._stacked(pruned, fixed_documents)
-            pruned_queries: dict[Setting, sp.csr_array] = {}
-            for alpha, same_alpha in groupby(same_limit, lambda setting: setting.alpha):
-                settings_of_rra = None if alpha is None else replace(rra, alpha=alpha)
-                derived = Derived.reweighted(stacked, settings_of_rra)
-                for setting in same_alpha:
-                    key = setting._replace(alpha=None)
-                    if key not in pruned_queries:
-                        swept = self._prune_queries(queries, pruned, key)
-                        pruned_queries[key] = self._stacked(swept, fixed_queries)
-                    yield self._measure(setting, pruned_queries[key], derived)
+        index, tf = self.index, self.index.tf()
+        # The costliest work is outermost: each limit of documents and each α mean new postings.
+        groups = groupby(settings, lambda s: (s.document_max_active_dims, s.alpha))
+        for (limit, alpha), same_postings in groups:
+            of_swept = replace(index.settings[self.swept], document_max_active_dims=limit)
+            changed = {**index.settings, self.swept: of_swept}
+            rra = None if alpha is None else replace(index.rra or RRASettings(), alpha=alpha)
+            derived = Derived.compute(tf, list(changed.values()), rra)
+            for setting in same_postings:
+                yield self._measure(setting, self._queries(setting, derived), derived)
 
-    def _prune_queries(
-        self, queries: sp.csr_array, documents: sp.csr_array, setting: Setting
-    ) -> sp.csr_array:
-        """Return scaled query weights within the limits of a setting [n, V]."""
-        limits = VocabularySettings(
-            Unchanged(),
-            setting.query_max_active_dims,
-            query_max_qd_flops=setting.query_max_qd_flops,
-            pruning=self.index.settings[self.swept].pruning,
-        )
-        bounds, counts = largest_weights(documents), document_frequency(documents)
-        pruned = limits.prune_queries(queries, bounds, counts, documents.shape[0])
-        return sp.csr_array(pruned * np.float32(setting.query_scale))
-
-    def _weights(
-        self, name: str, documents: sp.csr_array, queries: sp.csr_array
-    ) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return weights computed from tf, without limits."""
-        weighting = self.index.settings[name].weighting
-        indexed_queries = canonical_csr(queries[:, : self.sizes[name]])
-        return weighting.documents(documents), weighting.queries(indexed_queries)
-
-    def _fixed(self, name: str) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return weights of documents and queries in a vocabulary with the index's limits."""
-        query_tf = sp.csr_array((len(self.texts), self.sizes[name]), dtype=np.float32)
-        if name in self.searched:
-            query_tf = self.index.vectorizer(name).queries(self.texts)
-        documents, queries = self._weights(name, self.tf[name], query_tf)
-        queries, documents = self.index.settings[name].prune(queries, documents)
-        return documents, queries
-
-    def _stacked(self, swept: sp.csr_array, fixed: dict[str, sp.csr_array]) -> sp.csr_array:
-        """Return all vocabularies side by side, in the order of the index."""
-        return stack_columns([swept if name == self.swept else fixed[name] for name in self.sizes])
+    def _queries(self, setting: Setting, derived: Derived) -> sp.csr_array:
+        """Return the weights of the queries within the limits of a setting [n, V]."""
+        blocks = []
+        for vocabulary in self.searched:
+            limits, scale, place = vocabulary.settings, 1.0, vocabulary.dimensions
+            if vocabulary.name == self.swept:
+                scale = setting.query_scale
+                limits = replace(
+                    limits,
+                    query_max_active_dims=setting.query_max_active_dims,
+                    query_max_qd_flops=setting.query_max_qd_flops,
+                )
+            frequencies = canonical_csr(self.frequencies[vocabulary.name])
+            weights = limits.prune_queries(
+                limits.weighting.queries(frequencies),
+                derived.bounds[place],
+                derived.engine.df[place],
+                derived.engine.num_documents,
+            )
+            blocks.append((place.start, sp.csr_array(weights * np.float32(scale))))
+        return place_columns(blocks, derived.engine.num_dimensions)
 
     def _measure(self, setting: Setting, queries: sp.csr_array, derived: Derived) -> Point:
-        """Measure query weights [n, V] on the document weights of an engine."""
-        values = evaluate(self.judged.qrels, self._run(queries, derived), SWEPT)
-        documents, posting_lengths = len(self.index.document_ids), derived.engine.df[self.span]
-        costs = SearchCosts(queries[:, self.span], posting_lengths, documents, values[RR.name])
-        return Point(setting, {**values, **search_costs(costs)})
-
-    def _run(self, queries: sp.csr_array, derived: Derived) -> dict[str, dict[str, float]]:
-        """Return the first ten results of each query."""
+        """Measure query weights [n, V] on the postings of an engine, by the first ten results."""
         index, judged = self.index, self.judged
         depth = CUTOFF + judged.ignore_identical_ids
         background = queries @ derived.background
         rankings = index.passages.ranked(derived.engine, queries, depth, background)
         run = run_of_rows(judged.query_ids, rankings, index.document_ids)
-        return without_identical_ids(run) if judged.ignore_identical_ids else run
+        if judged.ignore_identical_ids:
+            run = without_identical_ids(run)
+        values = evaluate(judged.qrels, run, SWEPT)
+        documents, posting_lengths = len(index.document_ids), derived.engine.df[self.span]
+        costs = SearchCosts(queries[:, self.span], posting_lengths, documents, values[RR.name])
+        return Point(setting, {**values, **search_costs(costs)})

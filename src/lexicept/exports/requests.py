@@ -11,22 +11,19 @@ from typing import Any, Literal, get_args
 
 from lexicept.checks import Count, check
 from lexicept.errors import InputError
-from lexicept.exports.folder import ExportedIndex, at_least
+from lexicept.exports.folder import ExportedIndex
 from lexicept.exports.servers import (
     GROUP,
-    LARGEST_WEIGHT,
-    LEAST_WEIGHT,
     SIMILARITY,
     VECTOR,
     Elasticsearch,
     OpenSearch,
     indices_and_values,
-    weights_by_dimension,
 )
 from lexicept.fields.filters import All, Condition, Expression, Not, Some, all_of
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectors import Vector, power_of_two
+from lexicept.vectors import Vector
 
 Engine = Literal["opensearch", "elasticsearch", "qdrant"]
 
@@ -75,11 +72,9 @@ def _lucene_body(
     engine: str, vector: Vector, text_vector: Sequence[float], scale: float
 ) -> dict[str, Any]:
     """Return a search for weighted dimensions, and the rescoring by the cosine."""
-    # One power of two for all weights of a query: the ranking stays the same.
-    factor = min(1.0, power_of_two(LARGEST_WEIGHT / float(vector.weights.max())))
-    scaled = at_least(vector._replace(weights=vector.weights * factor), LEAST_WEIGHT)
     form = {"opensearch": OpenSearch(), "elasticsearch": Elasticsearch()}[engine]
-    clauses = {"must": [form.search(weights_by_dimension(scaled))]}
+    factor, search = form.scaled_search(vector)
+    clauses = {"must": [search]}
     if not text_vector:
         return {"query": {"bool": clauses}}
     script = {

@@ -134,13 +134,17 @@ class _Bulk(ABC):
 
     def query(self, query: Query, vector: Vector, text_vector: Sequence[float]) -> str:
         """Return the body of a search, the scale of the scores, and the vector of the text."""
-        top = float(vector.weights.max(initial=0)) or 1.0
-        # One power of two for all weights of a query: the ranking of the index stays the same.
-        scale = min(1.0, power_of_two(LARGEST_WEIGHT / top))
-        scaled = vector._replace(weights=vector.weights * np.float32(scale))
-        search = self.search(weights_by_dimension(at_least(scaled, LEAST_WEIGHT)))
+        scale, search = self.scaled_search(vector)
         vectors = {SIMILARITY: text_vector} if text_vector else {}
         return dumps({"id": query.id, "scale": scale, "body": {"query": search}, **vectors})
+
+    def scaled_search(self, vector: Vector) -> tuple[float, dict[str, Any]]:
+        """Return the scale of the scores, and the body of a search for the weights of a query."""
+        # One power of two for all weights of a query: the ranking of the index stays the same.
+        top = float(vector.weights.max(initial=0)) or 1.0
+        scale = min(1.0, power_of_two(LARGEST_WEIGHT / top))
+        scaled = vector._replace(weights=vector.weights * np.float32(scale))
+        return scale, self.search(weights_by_dimension(at_least(scaled, LEAST_WEIGHT)))
 
     @abstractmethod
     def similarity(self, d: int) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import name_of
 from lexicept.fields.normal_forms import caseless
+from lexicept.index.queries import MAX_FACTOR
 from lexicept.index.reader import IndexReader
 
 
@@ -39,6 +41,24 @@ def dimension_of(reader: IndexReader, key: str) -> tuple[str, int]:
     if dimensions[0] is None:
         raise InputError(f"no document has the word {name!r:.80}")
     return vocabulary, dimensions[0]
+
+
+def numbers_by_dimension(
+    reader: IndexReader, argument: str, numbers: Mapping[str, float]
+) -> dict[tuple[str, int], float]:
+    """Return the numbers of an argument by vocabulary and dimension; see ``dimension_of``. Raises
+    InputError for a key that is no dimension, two keys of one, and a number that is not from 0 to
+    ``MAX_FACTOR``."""
+    by_dimension: dict[tuple[str, int], float] = {}
+    for key, factor in numbers.items():
+        dimension = dimension_of(reader, key)
+        if dimension in by_dimension:
+            raise InputError(f"{argument}: {key!r:.80} is there twice")
+        if not 0 <= factor <= MAX_FACTOR:
+            limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor}"
+            raise InputError(f"{argument}: the number of {key!r:.80} {limits}")
+        by_dimension[dimension] = factor
+    return by_dimension
 
 
 def strongest(

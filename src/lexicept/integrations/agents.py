@@ -22,12 +22,9 @@ from lexicept.explanation.contributions import (
     shown_term,
     spelled,
 )
-from lexicept.index.dimensions import dimension_of
-from lexicept.index.queries import MAX_FACTOR
-from lexicept.index.reader import IndexReader
+from lexicept.index.dimensions import numbers_by_dimension
 from lexicept.index.results import Hits
 from lexicept.pipelines.index import Index
-from lexicept.queries.syntax import DimensionNumbers
 from lexicept.sanitize import one_line, safe, shortened
 from lexicept.server.concepts import concept_detail, concept_list
 
@@ -254,11 +251,11 @@ class AgentTools:
         finds the numbers of concepts."""
         index = self._fresh()
         reader = index.reader
-        steering = _by_dimension(reader, "factors", factors)
+        steering = numbers_by_dimension(reader, "factors", factors)
         parsed = replace(index.parse(query), steering=steering)
         query_vector = reader.query_vectors([parsed]).data
         heaviest = float(query_vector.max(initial=0)) or 1.0
-        weights = _by_dimension(reader, "add", add)
+        weights = numbers_by_dimension(reader, "add", add)
         changed = replace(parsed, added={key: w * heaviest for key, w in weights.items()})
         hits = index.search(changed, top_k, filter=filter)
         terms = [term for term in reader.query_terms(changed) if term.weight]
@@ -268,21 +265,6 @@ class AgentTools:
         ]
         weighted += [f"{len(terms) - TERMS} lighter ones"] if len(terms) > TERMS else []
         return _results(hits, [f"weights: {'; '.join(weighted) or 'nothing that is searched'}"])
-
-
-def _by_dimension(reader: IndexReader, argument: str, numbers: Numbers) -> DimensionNumbers:
-    """Return the numbers of an argument by vocabulary and dimension. Raises InputError for a key
-    that is no dimension, two keys of one, and a number that is not from 0 to ``MAX_FACTOR``."""
-    by_dimension: dict[tuple[str, int], float] = {}
-    for key, factor in numbers.items():
-        dimension = dimension_of(reader, key)
-        if dimension in by_dimension:
-            raise InputError(f"{argument}: {key!r:.80} is there twice")
-        if not 0 <= factor <= MAX_FACTOR:
-            limits = f"must be from 0 to {MAX_FACTOR:,.0f}, not {factor}"
-            raise InputError(f"{argument}: the number of {key!r:.80} {limits}")
-        by_dimension[dimension] = factor
-    return by_dimension
 
 
 def _term_key(vocabulary: str, dimension: int, term: str) -> str:

@@ -26,12 +26,11 @@ from lexicept.index.reader import IndexReader
 from lexicept.measures import NDCG, explanations, measure_named
 from lexicept.progress import Progress, silent
 from lexicept.sanitize import around, one_line, shortened
-from lexicept.vectors import Floats
 
 FOLDER = Path(__file__).parent
 
 TELLING = 12
-"""Words and concepts that are shown as the most telling."""
+"""Words and concepts that are shown as the most useful."""
 
 WORST_QUERIES = 12
 
@@ -95,37 +94,22 @@ def _pseudo_queries(index: IndexReader) -> JudgedQueries:
 
 
 def _topics(index: IndexReader, vocabulary: str) -> dict[str, Any]:
-    """Return the most telling dimensions of a vocabulary, as the atlas describes them if there is
-    one."""
-    shares = variance_shares(index, vocabulary)
-    order = np.argsort(-shares, kind="stable")[:TELLING]
-    telling = order[shares[order] > 0].tolist()
+    """Return the most useful dimensions of a vocabulary, as the atlas describes them if there is
+    one; see ``Atlas.useful``."""
+    cards: list[dict[str, Any]] = []
     if vocabulary == "concepts" and index.atlas is not None:
         atlas = index.atlas
+        telling = atlas.search("")[:TELLING]
         names = [atlas.labels[number] for number in telling]
         cards = [_card(index, atlas[number]) for number in telling]
     else:
-        names, cards = [index.weigher.term((vocabulary, number)) for number in telling], []
+        df = index.engine.df[index.span(vocabulary)].astype(np.float64)
+        idf = np.log1p((len(index) - df + 0.5) / (df + 0.5))
+        order = np.argsort(-df * idf**2, kind="stable")[:TELLING]
+        names = [index.weigher.term((vocabulary, int(n))) for n in order if df[n]]
     # A number tells two concepts of one name apart; here the name alone is enough.
     names = [re.sub(r" ?#\d+$", "", one_line(name)) for name in names]
     return {"name": vocabulary, "telling": [*filter(None, dict.fromkeys(names))], "cards": cards}
-
-
-def variance_shares(index: IndexReader, vocabulary: str) -> Floats:
-    """Return the share of each dimension in the sum of the variances of weights over all documents,
-    zeros included [V]; all 0 without variance."""
-    span, engine = index.span(vocabulary), index.engine
-    sums, squares = np.zeros((2, span.stop - span.start))
-    for number in range(engine.num_segments):
-        segment = engine.segment(number)[:, span]
-        weights = segment.data.astype(np.float64)
-        sums += np.bincount(segment.indices, weights, minlength=sums.size)
-        squares += np.bincount(segment.indices, weights**2, minlength=sums.size)
-        engine.let_go()  # the pages of few segments stay in memory
-    # E[w²] − E[w]² over all documents: documents without the dimension count as 0.
-    variance = np.maximum(squares / len(index) - (sums / len(index)) ** 2, 0)
-    shares: Floats = variance / (variance.sum() or 1.0)
-    return shares
 
 
 def _card(index: IndexReader, concept: Concept) -> dict[str, Any]:
