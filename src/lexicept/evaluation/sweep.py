@@ -21,8 +21,8 @@ from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate
 from lexicept.evaluation.runs import run_of_rows, without_identical_ids
 from lexicept.index.impacts import Derived, RRASettings
+from lexicept.index.query_encoders import IndexVocabulary
 from lexicept.index.reader import IndexReader
-from lexicept.index.vocabulary import IndexVocabulary
 from lexicept.measures import NDCG, QD_FLOPS, RR, SearchCosts, search_costs
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint_json
@@ -198,7 +198,7 @@ class _Search:
         self.swept = "concepts" if "concepts" in names else names[0]
         self.span = slice(searched[0].dimensions.start, searched[-1].dimensions.stop)
         texts = [query.text for query in judged.queries]
-        self.frequencies = index.vectorizers.read(searched, texts).frequencies
+        self.frequencies = {name: index.encoders[name].queries(texts)[0] for name in names}
 
     def points(self, settings: Sequence[Setting]) -> Iterator[Point]:
         """Yield a point for each setting, in the order of ``SweepGrid.settings``."""
