@@ -18,7 +18,6 @@ def test_values_have_types_up_to_the_limits():
     text = "a: 1\nb: no\nc: &c [x, 0.5]\nd: *c\ne: {<<: {f: 2}, g: *c}\n"
     expected = {"a": 1, "b": False, "c": ["x", 0.5], "d": ["x", 0.5]}
     assert parse_yaml(text) == {**expected, "e": {"f": 2, "g": ["x", 0.5]}}
-    assert parse_yaml("a: 1\nb: no\n", typed=False) == {"a": "1", "b": "no"}
     assert parse_yaml("[" + "x, " * (LARGEST - 1) + "]") == ["x"] * (LARGEST - 1)
     depth = DEEPEST - 1
     value = parse_yaml("[" * depth + "x" + "]" * depth)

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import App, Group, Parameter, Token
-from cyclopts.argument import ArgumentCollection
-from cyclopts.config import Dict
 
 from lexicept.checks import members_of
 from lexicept.cli.declarations import Option, load, options_of
@@ -33,21 +31,11 @@ HELP = ("--help", "-h")
 NO_LIMIT = "none"
 """None on the command line."""
 
-CONFIG = Option(
-    "config",
-    Path,
-    None,
-    "Read options from a YAML file: long names without the leading dashes, such as 'port: 8080'. "
-    "Options on the command line win.",
-)
-
 
 def complete(function: Callable[..., None]) -> Callable[..., None]:
     """Return a command with the signature that cyclopts reads the options from."""
     options = options_of(function)
     flat = list(flattened(options))
-    if all(option.name != "config" for option in flat):
-        flat.append(CONFIG)
     titles = dict.fromkeys(option.panel for option in flat if option.panel)
     groups = {title: Group(title, sort_key=n) for n, title in enumerate(titles, 2)}
     names = {option.name: option_name(option) for option in flat}
@@ -204,23 +192,6 @@ def _value(kinds: Sequence[Any], text: str) -> Any:
     raise ValueError(f"{text!r} is not {' or '.join(descriptions)}")
 
 
-def read_config(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Give the options in the file of ``--config`` to arguments that the command line lacks. Raises
-    InputError if the file can't be read, or holds no mapping; cyclopts refuses an option that the
-    command does not have."""
-    config = next((argument for argument in arguments if "--config" in argument.names), None)
-    if config is None or not config.tokens:
-        return
-    path = config.tokens[0].value
-    from lexicept.storage.yaml_text import read_yaml
-
-    content = read_yaml(path, typed=False)  # texts, as on the command line: "no" is no boolean
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: a mapping of options to values is needed, such as 'top-k: 20'")
-    options = {str(name).replace("_", "-"): value for name, value in content.items()}
-    Dict(options, source=path, use_commands_as_keys=False)(app, commands, arguments)
-
-
 def make_app(
     commands: Mapping[tuple[str, ...], tuple[str, str]],
     groups: Mapping[str, str],
@@ -244,7 +215,6 @@ def make_app(
         help_flags=HELP,
         help_format="plaintext",
         suppress_keyboard_interrupt=False,  # ``main`` says what an interrupted command leaves
-        config=read_config,
         group_arguments=ARGUMENTS,
         group_parameters=OPTIONS,
         group_commands=Group("Options", sort_key=len(commands) + 1),

@@ -1,6 +1,6 @@
 """Settings that ``build`` takes, each with its default, range and help: the concepts, the limits.
 
-The command line has an option for each field, and ``--config`` a key.
+The command line has an option for each field.
 """
 
 from __future__ import annotations

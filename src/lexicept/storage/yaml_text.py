@@ -17,21 +17,21 @@ DEEPEST = 100
 """Largest number of values inside each other."""
 
 
-class _Bounded:
-    """A composer that refuses too many values, or values too deep in each other, as they come."""
+class _Bounded(yaml.SafeLoader):  # type: ignore[misc]
+    """A loader that refuses too many values, or values too deep in each other, as they come."""
 
     def __init__(self, stream: str) -> None:
-        super().__init__(stream)  # type: ignore[call-arg]
+        super().__init__(stream)
         self._values = self._depth = 0
         self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        alias = self.check_event(yaml.AliasEvent)  # type: ignore[attr-defined]
+        alias = self.check_event(yaml.AliasEvent)
         before = self._values
         self._depth += 1
         if self._depth > DEEPEST:
             raise yaml.YAMLError(f"more than {DEEPEST} values inside each other")
-        node = super().compose_node(parent, index)  # type: ignore[misc]
+        node = super().compose_node(parent, index)
         self._depth -= 1
         # The values inside a node are those composed since ``before``; an alias repeats them.
         if not alias:
@@ -46,21 +46,11 @@ class _Bounded:
         return node
 
 
-class _Typed(_Bounded, yaml.SafeLoader):  # type: ignore[misc]
-    """Scalars are numbers, booleans, dates and texts."""
-
-
-class _Texts(_Bounded, yaml.BaseLoader):  # type: ignore[misc]
-    """Every scalar is a text."""
-
-
-def parse_yaml(text: str, *, typed: bool = True) -> Any:
-    """Return the content of YAML text; scalars become numbers, booleans and dates if ``typed``.
-
-    Raises InputError for other texts than YAML, and for more than the limits of this module.
-    """
+def parse_yaml(text: str) -> Any:
+    """Return the content of YAML text. Raises InputError for other texts, and for more than the
+    limits of this module."""
     try:
-        return yaml.load(text, _Typed if typed else _Texts)
+        return yaml.load(text, _Bounded)
     except yaml.MarkedYAMLError as error:
         prefix = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
         raise InputError(f"not YAML: {prefix}{error.problem or error.context}") from None
@@ -68,10 +58,10 @@ def parse_yaml(text: str, *, typed: bool = True) -> Any:
         raise InputError(f"not YAML: {' '.join(str(error).split())}") from None
 
 
-def read_yaml(path: str | os.PathLike[str], *, typed: bool = True) -> Any:
+def read_yaml(path: str | os.PathLike[str]) -> Any:
     """Return a YAML file's content. Raises as ``parse_yaml``, and InputError if unreadable."""
     try:
-        return parse_yaml(Path(path).read_text(encoding="utf-8"), typed=typed)
+        return parse_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
