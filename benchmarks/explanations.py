@@ -25,7 +25,8 @@ def largest_difference(
     documents = random.integers(len(index), size=pairs)
     largest, most = 0.0, 0
     for i in np.unique(query_indices):
-        scores = {hit.id: hit.score for hit in index.search(queries[i], len(index))}
+        (hits,) = index.search([queries[i]], len(index))
+        scores = {hit.id: hit.score for hit in hits}
         for document in documents[query_indices == i]:
             name = index.ids[int(document)]
             explanation = index.explain(queries[i], name, spans=False)

@@ -38,7 +38,7 @@ def searched(index: IndexReader, texts: Mapping[str, str], marks: Mapping[str, M
         with_feedback(index, ParsedQuery(text), marks[name]) if name in marks else ParsedQuery(text)
         for name, text in texts.items()
     ]
-    return run_of_hits(list(texts), index.search([queries], DEPTH)[0])
+    return run_of_hits(list(texts), index.search(queries, DEPTH))
 
 
 def measured(path: str, folder: str) -> list[list[str]]:

@@ -115,7 +115,7 @@ def rows(collection: Collection, concepts: bool) -> list[list[str]]:
         documents = cut(collection.texts, most)
         counts[most] = sum(max(1, len(document.passages)) for document in documents)
         with tempfile.TemporaryDirectory() as folder:
-            fixed = lexicept.ConceptSettings(adapted=False)
+            fixed = lexicept.ConceptSettings(adapt=False)
             settings: Any = {"concepts": fixed} if concepts else {"vocabulary": "words"}
             index = lexicept.build(documents, Path(folder) / "index", **settings)
             plain = [ParsedQuery(text) for text in collection.queries.values()]

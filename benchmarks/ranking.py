@@ -32,7 +32,6 @@ from lexicept.corpora import read_documents
 from lexicept.encoding.sources import DEFAULT_BACKBONE, resolve
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.sae.cached_states import CachedStates
-from lexicept.progress import silent
 from lexicept.training.ranking.config import (
     DataSettings,
     LossSettings,
@@ -128,7 +127,7 @@ def lexicept_steps(model: Path, pairs: Pairs, trained: str, steps: int, work: Pa
         learns = Encoder.of(None, encoder.head)
     collator = Collator(Sampler(data, 0, 1.0, 0), data, source, (LENGTH, LENGTH))
     objective = Objective(learns, encoder.head, config)
-    return Trainer(learns, objective, collator, config, work, None, silent)
+    return Trainer(learns, objective, collator, config, work, None, ())
 
 
 def library_steps(

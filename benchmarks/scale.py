@@ -92,7 +92,7 @@ def index(folder: Path) -> dict[str, float]:
     (folder / "plain").rename(generation(folder) / "postings")
     documents = collection(folder)[0].indptr.size - 1
     record = {"name": "words", "size": DIMENSIONS, **SETTINGS[0].to_json()}
-    data = {"documents": documents, "vocabularies": [record], "rra": None}
+    data = {"documents": documents, "vocabularies": [record], "rra": None, "vectors": None}
     return {"publish": seconds(partial(publish, folder / "index", generation(folder), data))}
 
 

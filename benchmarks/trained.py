@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.start_up import LEXICEPT
 from lexicept.corpora import read_qrels, read_queries
+from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import Point, SweepGrid, sweep
 from lexicept.index.reader import IndexReader
 
@@ -46,7 +47,7 @@ def main() -> None:
         if not within:
             continue
         best = max(within, key=lambda point: point.ndcg)
-        _, query, document, alpha, scale = best.setting
+        query, document, alpha, scale, _ = best.setting
         settings = SweepGrid((query,), (document,), alpha=(alpha,), query_scale=(scale,))
         (point,) = _sweep(arguments, arguments.report, "report", settings, vocabulary)
         lines.append((budget, best, point))
@@ -62,7 +63,7 @@ def _sweep(
     out = arguments.out / f"{name}-{arguments.vocabulary}"
     queries = list(read_queries(folder, split))
     qrels = list(read_qrels(folder, split))
-    return sweep(index, queries, qrels, grid, out, vocabulary)
+    return sweep(index, JudgedQueries(queries, qrels), grid, out, vocabulary)
 
 
 def _index(arguments: argparse.Namespace, corpus: str) -> IndexReader:
