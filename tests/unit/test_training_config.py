@@ -231,18 +231,6 @@ def test_the_configurations_that_come_with_the_project(name):
     assert bool(result.data.queries) == (name != "scifact_label_free")
 
 
-def test_splare_is_trained_as_the_paper_says():
-    """Section 4 and Table 4: settings independent of the size of the model."""
-    result = load_config(CONFIGS / "splare_small.yaml")
-    model = result.model
-    assert (model.trained, model.freeze_head, model.lora_rank) == ("lora", True, 64)
-    assert (model.query_max_active_dims, model.document_max_active_dims) == (40, 400)
-    for side in (result.query_regularizer, result.document_regularizer):
-        assert (side.kind, side.weight) == ("df_flops", 1e-4)
-    assert (result.loss.kl, result.loss.in_batch, result.loss.margin_mse) == (1, 0, 0)
-    assert result.loss.scale_learning_rate == 0
-
-
 def test_lists_are_read_and_written_as_lists(written):
     result = written("data: {corpus: docs}\nmodel: {sae: {num_latents: 8, prefixes: [1, 4, 8]}}")
     assert result.model.sae.prefixes == (1, 4, 8)
