@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.training.ranking.config import JointSettings
 from lexicept.training.ranking.regularizers import (
     DocumentFrequencies,
     df_flops,
@@ -71,11 +70,6 @@ def test_df_penalties_are_defined_everywhere(dtype, alpha, beta):
     assert penalties[0] == 0
     assert penalties[-1] == 1
     assert bool((penalties.diff() >= 0).all())  # false for NaN
-
-
-def test_schedules_of_one_step_and_of_no_weight():
-    assert [JointSettings(2.0, "linear", 1).weight_at(step) for step in (0, 1)] == [0.0, 2.0]
-    assert [JointSettings(0.0, "quadratic", 8).weight_at(step) for step in (0, 4, 8)] == [0.0] * 3
 
 
 def active(*documents):

@@ -1,8 +1,5 @@
-import ast
-import inspect
 import re
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,15 +7,11 @@ import yaml
 
 from lexicept.checks import from_mapping
 from lexicept.errors import InputError
-from lexicept.training.pretraining import settings as pretraining_module
-from lexicept.training.ranking import config as module
-from lexicept.training.ranking import model_settings as model_module
 from lexicept.training.ranking.config import (
     TrainingConfig,
     load_config,
 )
 from lexicept.training.ranking.model_settings import ModelSettings
-from lexicept.training.sae import settings as sae_module
 from lexicept.training.sae.settings import SAESettings
 
 
@@ -200,25 +193,6 @@ def test_one_value_changed(tmp_path, assignment, section, name, value):
 def test_changes_that_are_refused(tmp_path, assignment, message):
     with pytest.raises(InputError, match=re.escape(message)):
         changed(config(), assignment, tmp_path)
-
-
-def test_every_field_says_what_it_is():
-    """A string follows every annotated name of a dataclass."""
-    modules = (module, model_module, sae_module, pretraining_module)
-    bodies = [node for one in modules for node in ast.parse(inspect.getsource(one)).body]
-    classes = [node for node in bodies if isinstance(node, ast.ClassDef)]
-    assert len(classes) >= 11
-    untold = []
-    for node in classes:
-        if node.name == "TrainingConfig":  # each of its fields is a class with a docstring
-            continue
-        for item, following in pairwise([*node.body, ast.Pass()]):
-            if isinstance(item, ast.AnnAssign):
-                told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-                if not told:
-                    untold.append(f"{node.name}.{item.target.id}")
-        assert ast.get_docstring(node), node.name
-    assert untold == []
 
 
 CONFIGS = Path(__file__).parents[2] / "configs"

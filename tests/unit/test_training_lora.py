@@ -80,21 +80,6 @@ def test_a_head_that_stays_in_training_sees_whole_vectors():
         assert (int((shown > 0).sum()), int((learned > 0).sum())) == (limit, 4)
 
 
-def test_a_pretrained_sae_under_which_the_backbone_learns(inputs, tmp_path):
-    torch.manual_seed(0)
-    sae = SAE(32, 60, 5)
-    sae.save(tmp_path / "sae")
-    model = {**LORA, "start": None, "backbone": str(inputs / "bert"), "layer": 1}
-    model |= {"head": "sae", "pretrained": str(tmp_path / "sae")}
-    encoder = Encoder.load(
-        train(configuration(inputs, model=model, optimizer={"steps": 1}), tmp_path / "run")
-    )
-    assert encoder[0].num_layers == 1
-    assert (encoder[1].settings.query_k, encoder[1].settings.document_k) == (5, 5)
-    for name, value in sae.state_dict().items():
-        assert torch.equal(encoder[1].sae.state_dict()[name], value)
-
-
 def test_a_decoder_under_an_sae(inputs, tmp_path):
     """Adapters of the first three of four blocks, loaded with attention as in training."""
     torch.manual_seed(0)
