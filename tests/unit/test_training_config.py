@@ -215,10 +215,3 @@ def test_lists_are_read_and_written_as_lists(written):
     ):
         with pytest.raises(InputError, match=message):
             written(f"data: {{corpus: docs}}\nmodel: {{sae: {{prefixes: {value}}}}}")
-
-
-@pytest.mark.parametrize(("trained", "rate"), [("head", 1e-3), ("lora", 1e-3), ("all", 2e-5)])
-def test_a_network_learns_more_slowly_than_a_head(trained, rate):
-    assert config({"model": {"trained": trained}}).learning_rate == rate
-    given = config({"model": {"trained": trained}, "optimizer": {"learning_rate": 0.5}})
-    assert given.learning_rate == 0.5
