@@ -150,15 +150,6 @@ def test_a_trained_model_needs_three_trainings():
     assert "±" in checked.values
 
 
-def test_a_cost_of_trained_models_is_tested_over_trainings():
-    check = Check("cheaper", COST, rising=("a", "b"))
-    table = recipe(check, trained=True)
-    a = result("a", 0.5, 3)
-    for cost, answer in ((1.5, "holds"), (0.5, "fails"), (1.0, "undecided")):
-        checked = compared(table, BM25, a, result("b", 0.5, 3, cost)).checks[0]
-        assert checked.answer == answer
-
-
 def test_a_model_below_bm25_decides_nothing():
     table = recipe(RISES, trained=True)
     weak, strong = result("a", 0.2, 3), result("b", 0.6, 3)

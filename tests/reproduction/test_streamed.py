@@ -20,7 +20,7 @@ from reproduction.data import Data, judged
 from reproduction.jobs import DatasetSettings, RetrievalJob, RRAChoice
 from reproduction.measuring import Collection, Measurements, measure, measure_curve
 from reproduction.stored import encoded_vectors, published_vectors, words_of
-from reproduction.systems import judged_vectors, known_items, vectors_collection, words_collection
+from reproduction.systems import judged_vectors, known_items, words_collection
 from support.tiny import save_collection
 
 DEV = DatasetSettings("tiny", split="dev")
@@ -71,23 +71,6 @@ def test_published_vectors_are_written_block_by_block(tmp_path, monkeypatch):
     assert whole.documents.load()[[3], [whole.terms.index("t3")]].tolist() == [2.0]
     monkeypatch.setattr(stored, "read_objects", None)  # they are there
     assert published_vectors(folder, vocabulary, 0.5, tmp_path / "stored").terms == whole.terms
-
-
-def test_published_vectors_on_disk_measure_as_in_memory(tmp_path):
-    folder = save_vectors(tmp_path / "published", 50)
-    (folder / "qrels").mkdir()
-    lines = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"
-    (folder / "qrels" / "test.tsv").write_text(lines)
-    job = RetrievalJob(datasets=(DatasetSettings("published"),), rra=RRAChoice())
-    data = Data(tmp_path, {}, tmp_path / "work")
-    streamed = vectors_collection(job, job.datasets[0], data)
-    assert isinstance(streamed.documents, StoredRows)
-    whole = replace(streamed, documents=streamed.documents.load(), folder=None)
-    result, expected = Measurements(), Measurements()
-    measure(streamed, result, job.rra, None, 2)
-    measure(whole, expected, job.rra, None, 2)
-    assert result.values == pytest.approx(expected.values, rel=1e-6)
-    assert result.per_query == expected.per_query
 
 
 def in_memory(source: str) -> Collection:

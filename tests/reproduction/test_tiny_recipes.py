@@ -1,4 +1,4 @@
-"""One recipe of each paper through its whole code, on tiny data and random models made here."""
+"""Recipes of three papers through their whole code, on tiny data and random models made here."""
 
 from pathlib import Path
 
@@ -104,17 +104,3 @@ def test_esplade_that_was_killed(tmp_path):
     told = metrics(folder)
     terms = {"masked_in_batch", "in_batch", "mask_divergence", "joint_flops"}
     assert terms <= set().union(*map(set, told))
-
-
-def test_rra_over_five_kinds_of_vectors(tmp_path):
-    """SPLADE encoded, BM25, and published vectors; α is chosen, and rankings change."""
-    data, out = tmp_path / "data", tmp_path / "out"
-    tiny.save_rra(data)
-    outcome = tiny.run(tiny.RRA, tiny.rra_rows(), data, out)
-    name = "beir/nfcorpus/test"
-    for system in tiny.KINDS:
-        after, before = values(outcome, system), values(outcome, system.removesuffix("_rra"))
-        assert 0 <= after[f"{name} nDCG@10"] <= 1
-        assert after[f"{name} α"] > 0
-        assert f"{name} α" not in before
-        assert after[f"{name} query length"] == before[f"{name} query length"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import shutil
@@ -11,14 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from lexicept.corpora import read_documents, read_queries
-from lexicept.neural.backbones.backbone import Backbone
-from lexicept.neural.encoders.encoder import Encoder
-from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.progress import Progress, silent
 from reproduction.data import Data, load_sources
 from reproduction.recipe import RECIPES, load_recipe, merge, read_job, to_json
@@ -212,52 +206,3 @@ def esplade_rows() -> dict[str, Changes]:
     whole = {"config": config, "pretraining": pretraining}
     pruned = {**whole, "query_max_active_dims": 3, "document_max_active_dims": 5}
     return {"esplade": {"training": whole}, "esplade_q5_d10": {"training": pruned}}
-
-
-# RRA
-
-RRA = "rra/table1"
-KINDS = {
-    "splade_rra": "beir/nfcorpus/test",
-    "sparta_rra": "beir_sparta/nfcorpus",
-    "bm25_rra": "beir/nfcorpus/test",
-    "unicoil_rra": "beir_unicoil/nfcorpus",
-    "deepimpact_rra": "beir_deepimpact/nfcorpus",
-}
-"""Row → the dataset of its vectors, or of the texts that it reads."""
-
-
-def save_rra(data: Path) -> None:
-    """Texts, a random SPLADE, and published vectors of three kinds with different weights."""
-    save_places(data, ["beir/nfcorpus/test"])
-    random = np.random.default_rng(0)
-    for i, name in enumerate(KINDS.values()):
-        if "_" in name:
-            save_places(data, [name])
-            save_vectors(data / name, random, largest=(300, 1, 0, 256, 255)[i])
-    backbone = Backbone.from_pretrained(save_bert(data / "bert"))
-    torch.manual_seed(3)
-    head = VocabularyHead(torch.randn(50, 32) * 0.3, torch.zeros(50), [f"w{n}" for n in range(50)])
-    Encoder.of(backbone, head).save(str(data / "naver" / "splade-v3"), create_model_card=False)
-
-
-def save_vectors(folder: Path, random: np.random.Generator, largest: float) -> None:
-    """Write impacts of each text's words in the format of Anserini's collections."""
-    with gzip.open(folder / "documents.jsonl.gz", "wt") as file:
-        for document in read_documents(folder):
-            words = sorted(set(document.text.split()))
-            impacts = {word: round(float(random.uniform(0.1, 1)) * largest, 3) for word in words}
-            file.write(json.dumps({"id": document.id, "vector": impacts}) + "\n")
-    with gzip.open(folder / "queries.tsv.gz", "wt") as file:
-        for query in read_queries(folder, "test"):
-            file.write(f"{query.id}\t{query.text}\n")
-
-
-def rra_rows() -> dict[str, Changes]:
-    """Every kind of vectors with RRA and without, on one collection; no language model."""
-    results: dict[str, Changes] = {}
-    for system, name in KINDS.items():
-        job = {"datasets": [{"name": name, "column": "beir/nfcorpus/test"}]}
-        results[system] = {"retrieval": {**job, "rra": {"generator": None}}}
-        results[system.removesuffix("_rra")] = {"retrieval": job}
-    return results

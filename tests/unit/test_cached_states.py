@@ -119,17 +119,6 @@ def test_a_killed_build_goes_on(bert, tmp_path, monkeypatch, stop):
     assert all((done / name).stat().st_mtime_ns == before for name, before in finished.items())
 
 
-def test_finished_states_need_no_backbone_again(bert, tmp_path, monkeypatch):
-    before = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))
-
-    def refuse(*_):
-        raise AssertionError("the backbone was run")
-
-    monkeypatch.setattr(module, "_states", refuse)
-    after = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-
-
 def test_damaged_states_are_computed_again(bert, tmp_path):
     expected = CachedStates.build(tmp_path, bert, TEXTS).read(range(7))[0]
     (folder,) = folders(tmp_path)

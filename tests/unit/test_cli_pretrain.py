@@ -11,7 +11,6 @@ from lexicept.neural.backbones.lora import has_adapters
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead
-from lexicept.training import loop
 from lexicept.training.loop import Loop
 from support.commands import assert_error
 from support.language_models import VOCABULARY, save
@@ -107,31 +106,8 @@ def test_random_rows(go, bert, tmp_path):
     assert torch.allclose(head.dense.weight, own.dense.weight, atol=1e-5)
 
 
-def test_the_same_command_goes_on_where_it_was_killed(go, tmp_path, monkeypatch):
-    go()
-    whole = head_of(tmp_path / "model").state_dict()
-    (tmp_path / "model").rename(tmp_path / "unbroken")
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
-    step, taken = Loop.step, []
-
-    def killed_after_two(trainer, batch):
-        taken.append(trainer.steps)
-        if taken == [0, 1, 2]:
-            raise KeyboardInterrupt
-        return step(trainer, batch)
-
-    monkeypatch.setattr(Loop, "step", killed_after_two)
-    assert go().code == 130
-    assert not (tmp_path / "model").exists()
-    assert (tmp_path / "model.partial" / "training" / "checkpoint.pt").exists()
-    assert go().code == 0
-    assert taken == [0, 1, 2, 2]
-    again = head_of(tmp_path / "model").state_dict()
-    assert all(torch.equal(value, again[name]) for name, value in whole.items())
-
-
 def test_unfinished_work_on_other_texts_is_refused_and_discarded_by_restart(
-    go, corpus, monkeypatch
+    go, corpus, tmp_path, monkeypatch
 ):
     def killed(*_, **__):
         raise KeyboardInterrupt
@@ -139,6 +115,8 @@ def test_unfinished_work_on_other_texts_is_refused_and_discarded_by_restart(
     with monkeypatch.context() as patch:
         patch.setattr("lexicept.neural.encoders.encoder.Encoder.save", killed)
         assert go().code == 130
+    assert not (tmp_path / "model").exists()
+    assert (tmp_path / "model.partial" / "training" / "checkpoint.pt").exists()
     steps: list[int] = []
     step = Loop.step
 

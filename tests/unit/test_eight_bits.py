@@ -178,10 +178,6 @@ def test_half_of_the_steps_give_near_states(small, monkeypatch):
     assert all(map(np.array_equal, loaded, rounded))
 
 
-def test_whether_products_saturate_is_known():
-    assert type(saturates()) is bool
-
-
 # Files
 
 

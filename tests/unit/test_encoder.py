@@ -3,7 +3,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from lexicept.encoding.sources import MINI, resolve
 from lexicept.errors import InputError
@@ -33,19 +32,6 @@ def test_layer_is_the_number_of_blocks_run(backbone, texts):
 def test_layers_that_are_not_there(layer):
     with pytest.raises(InputError, match=f"layer {layer}: .* blocks 1 to 6"):
         Backbone.from_pretrained(layer=layer)
-
-
-def test_backbones_that_can_not_be_loaded(tmp_path):
-    with pytest.raises(InputError, match="can't be loaded"):
-        Backbone.from_pretrained(str(tmp_path))
-    save_bert(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(weights, tmp_path / "pytorch_model.bin")
-    with pytest.raises(InputError, match="can't be loaded"):
-        Backbone.from_pretrained(str(tmp_path))
-    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    assert Backbone.from_pretrained(str(tmp_path)).num_layers
 
 
 def test_packaged_weights_are_checked(monkeypatch, tmp_path):

@@ -22,7 +22,7 @@ from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.sae import SAEHead
 from lexicept.neural.sae.model import SAE
-from support.processes import MAIN, loaded_after
+from support.processes import loaded_after
 from support.served import save_index
 from support.tiny import tiny_backbone
 
@@ -223,22 +223,6 @@ def test_an_index_answers_the_same_with_and_without_torch(tmp_path, monkeypatch)
     for left, other in zip(explained.contributions, expected.contributions, strict=True):
         assert (left.query_spans, left.document_spans) == (other.query_spans, other.document_spans)
     assert sum(c.score for c in explained.contributions) == pytest.approx(explained.score)
-
-
-def test_a_damaged_model_is_named_by_a_search(tmp_path):
-    reader = IndexReader.open(save_index(tmp_path))
-    sae = reader.folder / "concepts" / "model" / "1_SAEHead" / "sae.json"
-    sae.write_text("{}")
-    with pytest.raises(InputError, match=r"sae\.json: damaged or missing"):
-        reader.query_vectors(["cats"])
-
-
-def test_searches_and_explanations_need_no_torch(tmp_path):
-    path = save_index(tmp_path)
-    heavy = {"torch", "transformers", "sentence_transformers", "safetensors", "numba", "onnx"}
-    names = loaded_after(MAIN, "search", path, "cats", "--explain")
-    assert "onnxruntime" in names
-    assert not names & heavy
 
 
 ALL_WAYS = """

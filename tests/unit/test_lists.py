@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lexicept.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
+from lexicept.candidates.lists import CandidateList, Lists, from_qrels, write_lists
 from lexicept.corpora import Qrel, read_qrels
 from lexicept.errors import InputError
 
@@ -37,20 +37,6 @@ def refusal(path: Path) -> str:
     with pytest.raises(InputError) as caught:
         list(Lists.open(path))
     return str(caught.value)
-
-
-def test_lists_of_two_sources_joined():
-    words = [CandidateList("p", ("a", "b", "c"), 1), CandidateList("r", ("d",), 0)]
-    teacher = [
-        CandidateList("p", ("a", "c", "e"), 1),
-        CandidateList("q", ("b", "a"), 1),  # words found nothing for it
-        CandidateList("r", ("a", "d"), 0),
-    ]
-    assert list(joined(words, teacher)) == [
-        CandidateList("p", ("a", "b", "c", "e"), 1),
-        CandidateList("q", ("b", "a"), 1),
-        CandidateList("r", ("d", "a"), 0),
-    ]
 
 
 # Formats

@@ -95,13 +95,6 @@ def test_in_batch_softmax_by_hand():
     assert torch.equal(gradient == 0, torch.tensor([[False, False, True], [False] * 3]))
 
 
-def test_in_batch_softmax_of_one_query_and_of_a_shared_positive():
-    value = in_batch_softmax(torch.tensor([[0.0, LN3]]), torch.tensor([0]))
-    assert value.item() == pytest.approx(math.log(4))
-    value = in_batch_softmax(torch.zeros(3, 2), torch.tensor([1, 1, 1]))
-    assert value.item() == pytest.approx(LN2)
-
-
 def test_mask_top_k_by_hand():
     vectors = torch.tensor([[0.5, 3.0, 0.0, 2.0], [0.0, 0.0, 1.0, 0.0], [0.0] * 4])
     left, two = mask_top_k(vectors, 1), mask_top_k(vectors, 2)

@@ -59,8 +59,10 @@ def test_names_outlive_what_these_documents_say(corpus, run, tmp_path):
     """Names of concepts that do not fire here, and names given by a language model."""
     index = tmp_path / "index"
     assert run("build", corpus, "--out", index).code == 0
-    names = ConceptVectorizer.load(MINI).terms
-    fire = set(IndexReader.open(index).document_vectors().select("concepts").weights.indices)
+    names, opened = ConceptVectorizer.load(MINI).terms, IndexReader.open(index)
+    assert opened.search(["an animal at home"], top_k=1)[0][0].id == "d1"
+    assert opened.settings["concepts"].query_max_qd_flops == 1.5
+    fire = set(opened.document_vectors().select("concepts").weights.indices)
     assert run("index", "describe", index).code == 0
     atlas = IndexReader.open(index).atlas
     assert atlas is not None
@@ -72,23 +74,6 @@ def test_names_outlive_what_these_documents_say(corpus, run, tmp_path):
     again = IndexReader.open(index).atlas
     assert again is not None
     assert (again.labels[first], again.source(first)) == ("what a model calls it", "llm")
-
-
-def test_build_uses_it(corpus, run, tmp_path):
-    index = tmp_path / "index"
-    assert run("build", corpus, "--out", index).code == 0
-    opened = IndexReader.open(index)
-    concepts = ConceptVectorizer.load(MINI)
-    (vocabulary,) = (v for v in opened.vocabularies if v.name == "concepts")
-    for dimension, (term, name) in enumerate(zip(vocabulary.terms, concepts.terms, strict=True)):
-        # Documents may name what has no name, also with a name that another concept has.
-        assert term in (name, f"{name} #{dimension}") or name == f"#{dimension}"
-    assert opened.atlas is not None
-    limits = concepts.encoder.index_settings
-    lengths = opened.document_vectors().select("concepts").weights.sum(axis=1)
-    assert (lengths > 0).all()
-    assert opened.settings["concepts"].query_max_qd_flops == limits.query_max_qd_flops == 1.5
-    assert opened.search(["an animal at home"], top_k=1)[0][0].id == "d1"
 
 
 def test_describe_tells_what_concepts_are_here(corpus, run, tmp_path):

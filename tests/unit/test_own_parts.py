@@ -101,13 +101,6 @@ def test_an_own_head_is_trained_saved_and_loaded(inputs, tmp_path, monkeypatch):
     assert Encoder.load(folder).head.size == 20
 
 
-def test_an_own_head_of_another_size_is_refused_before_training(inputs, tmp_path):
-    head = {"class_path": own_parts.LinearHead, "init_args": {"d_in": 16, "size": 20}}
-    model = {"start": None, "backbone": str(inputs / "bert"), "head": head}
-    with pytest.raises(InputError, match="a head for states of size 16 on a backbone of size 32"):
-        train(configuration(inputs, model=model), tmp_path / "run")
-
-
 def test_an_own_teacher_and_an_own_reader(inputs, tmp_path):
     """Documents of an own reader, scored by an own teacher: 2 × the number of common letters."""
     texts = [document.text for document in read_documents(inputs / "beir")]

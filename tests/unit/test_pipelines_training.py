@@ -56,7 +56,6 @@ def test_what_is_no_model_is_not_overwritten(tmp_path):
         ({"head": "random", "size": 3}, "size, a number of words, requires masking words"),
         ({"head": "sae"}, "head must be 'mlm', 'expanded' or 'random', not 'sae'"),
         ({"masking": "letters"}, "masking must be 'subwords', 'words'"),
-        ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"step": 5}, "no setting 'step'; perhaps steps?"),
     ],
 )

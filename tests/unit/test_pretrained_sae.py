@@ -123,15 +123,6 @@ def test_every_layout_is_its_formula(name, tmp_path):
     assert not any(p.requires_grad for p in sae.parameters())
 
 
-def test_saved_and_loaded_is_the_same(tmp_path):
-    sae = load(sae_files.llama_scope(tmp_path).folder)
-    sae.save(tmp_path / "own")
-    again = load(tmp_path / "own")
-    assert again.origin == sae.origin
-    assert again.origin["layout"] == "Llama Scope"
-    np.testing.assert_array_equal(dense(again, sae_files.states()), dense(sae, sae_files.states()))
-
-
 def test_half_and_double_precision(tmp_path):
     checkpoint = sae_files.sparsify(tmp_path)
     path = checkpoint.folder / "sae.safetensors"

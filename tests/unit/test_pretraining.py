@@ -18,7 +18,6 @@ from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.training import loop
-from lexicept.training.loop import learning_rate_at
 from lexicept.training.pretraining import trainer as pretraining
 from lexicept.training.pretraining import windows
 from lexicept.training.pretraining.settings import PretrainingSettings
@@ -101,16 +100,6 @@ def test_an_exact_share_of_the_tokens_is_masked(tokens, share, count):
     assert set(counts) <= set(range(1, tokens + 1))
     if 50 * count > 20 * tokens:  # every place is chosen now and then
         assert len(counts) == tokens
-
-
-def test_masking_follows_the_seed_and_leaves_its_input():
-    ids = [2, 5, 6, 7, 3]
-    masked(ids, spans_of(ids), 1.0)
-    assert ids == [2, 5, 6, 7, 3]
-    ids = list(range(5, 25)) * 5
-    spans = spans_of(ids)
-    assert masked(ids, spans, seed=1) == masked(ids, spans, seed=1)
-    assert masked(ids, spans, seed=1) != masked(ids, spans, seed=2)
 
 
 def test_eighty_ten_ten():
@@ -443,11 +432,6 @@ def test_bfloat16_is_close(model, bfloat16):
     assert {p.dtype for m in (backbone, head) for p in m.parameters()} == {torch.float32}
     assert half == pytest.approx(whole, rel=0.1)
     assert half != whole
-
-
-def test_the_learning_rate_falls_to_0_after_the_warm_up():
-    settings = PretrainingSettings(steps=4, learning_rate=2.0, warmup_steps=0)
-    assert [learning_rate_at(settings, step) for step in range(4)] == [2.0, 1.5, 1.0, 0.5]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexicept.training.ranking.config import JointSettings
 from lexicept.training.ranking.regularizers import (
     DocumentFrequencies,
     df_flops,
@@ -15,20 +14,11 @@ from lexicept.training.ranking.regularizers import (
     l1,
 )
 
-GAMMA = torch.tensor([[0.405, 0.588, 0.955]], dtype=torch.float64)
 PENALTIES = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
 
 
 def weights(n, size=3, seed=0):
     return torch.rand(n, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def test_the_splade_chapter_s_example():
-    assert flops(GAMMA).item() == pytest.approx(1.42, abs=0.005)  # the chapter misprints 1.27
-    assert l1(GAMMA).item() == pytest.approx(1.948)
-    query = torch.tensor([[0.1, 0.2, 0.3]])
-    assert flops(query).item() == pytest.approx(0.14)
-    assert l1(query).item() == pytest.approx(0.6)
 
 
 def test_flops_and_l1_by_hand():
@@ -80,11 +70,6 @@ def test_df_penalties_are_defined_everywhere(dtype, alpha, beta):
     assert penalties[0] == 0
     assert penalties[-1] == 1
     assert bool((penalties.diff() >= 0).all())  # false for NaN
-
-
-def test_schedules_of_one_step_and_of_no_weight():
-    assert [JointSettings(2.0, "linear", 1).weight_at(step) for step in (0, 1)] == [0.0, 2.0]
-    assert [JointSettings(0.0, "quadratic", 8).weight_at(step) for step in (0, 4, 8)] == [0.0] * 3
 
 
 def active(*documents):

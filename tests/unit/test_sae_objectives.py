@@ -141,39 +141,6 @@ def test_a_running_estimate_of_the_batches_smallest_activation():
     assert float(criterion.sae.threshold[0]) == pytest.approx(expected)
 
 
-def test_matryoshka_by_hand():
-    """One code, truncated: 3 · e_0 + 2 · e_1 + 1 · e_2 with k = 2 has nothing of e_2, and the
-    prefixes of 1, 2 and 3 latents lose 2² + 1², 1² and 1²."""
-    settings = SAESettings(3, 2, architecture="matryoshka", prefixes=(1, 2, 3))
-    sae = SAE(3, 3, 2)
-    with torch.no_grad():
-        for weights in (sae.W_enc, sae.W_dec):
-            weights.copy_(torch.eye(3))
-    outcome = OBJECTIVES["matryoshka"](sae, settings)(torch.tensor([[3.0, 2.0, 1.0]]), NONE)
-    assert outcome.loss.item() == 5 + 1 + 1
-    assert outcome.error.tolist() == [[0.0, 0.0, 1.0]]
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_small_activations_count_and_those_of_0_do_not(architecture):
-    settings = SAESettings(3, 2, architecture=architecture, prefixes=(3,))
-    sae = SAE(3, 3, None if SAESettings(architecture=architecture).has_thresholds else 2)
-    with torch.no_grad():
-        for weights in (sae.W_enc, sae.W_dec):
-            weights.copy_(torch.eye(3))
-    outcome = OBJECTIVES[architecture](sae, settings)(
-        torch.tensor([[0.5, 0.25, -1.0], [0.0, 0.0, 0.75]]), NONE
-    )
-    assert outcome.active.tolist() == [1, 1, 1]
-    assert outcome.error.tolist() == [[0.0, 0.0, -1.0], [0.0, 0.0, 0.0]]
-    if architecture == "hierarchical":  # the error of the largest alone has 1/4² more
-        assert outcome.loss.item() == 1 / 2 + 1 / 4**2 / 4
-    else:
-        assert outcome.loss.item() == 1 / 2
-    if sae.threshold is not None:
-        assert sae.threshold.tolist() == [0.25] * 3
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     ("dead", "every"), [([15, 17, 18, 19, 20, 21, 22, 23], 1), ([15, 17], 1), ([15, 17], 3)]

@@ -1,8 +1,5 @@
-import ast
-import inspect
 import re
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,15 +7,11 @@ import yaml
 
 from lexicept.checks import from_mapping
 from lexicept.errors import InputError
-from lexicept.training.pretraining import settings as pretraining_module
-from lexicept.training.ranking import config as module
-from lexicept.training.ranking import model_settings as model_module
 from lexicept.training.ranking.config import (
     TrainingConfig,
     load_config,
 )
 from lexicept.training.ranking.model_settings import ModelSettings
-from lexicept.training.sae import settings as sae_module
 from lexicept.training.sae.settings import SAESettings
 
 
@@ -202,25 +195,6 @@ def test_changes_that_are_refused(tmp_path, assignment, message):
         changed(config(), assignment, tmp_path)
 
 
-def test_every_field_says_what_it_is():
-    """A string follows every annotated name of a dataclass."""
-    modules = (module, model_module, sae_module, pretraining_module)
-    bodies = [node for one in modules for node in ast.parse(inspect.getsource(one)).body]
-    classes = [node for node in bodies if isinstance(node, ast.ClassDef)]
-    assert len(classes) >= 11
-    untold = []
-    for node in classes:
-        if node.name == "TrainingConfig":  # each of its fields is a class with a docstring
-            continue
-        for item, following in pairwise([*node.body, ast.Pass()]):
-            if isinstance(item, ast.AnnAssign):
-                told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-                if not told:
-                    untold.append(f"{node.name}.{item.target.id}")
-        assert ast.get_docstring(node), node.name
-    assert untold == []
-
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
@@ -229,18 +203,6 @@ def test_the_configurations_that_come_with_the_project(name):
     result = load_config(CONFIGS / f"{name}.yaml")
     assert result.model.sae.num_latents == 8192
     assert bool(result.data.queries) == (name != "scifact_label_free")
-
-
-def test_splare_is_trained_as_the_paper_says():
-    """Section 4 and Table 4: settings independent of the size of the model."""
-    result = load_config(CONFIGS / "splare_small.yaml")
-    model = result.model
-    assert (model.trained, model.freeze_head, model.lora_rank) == ("lora", True, 64)
-    assert (model.query_max_active_dims, model.document_max_active_dims) == (40, 400)
-    for side in (result.query_regularizer, result.document_regularizer):
-        assert (side.kind, side.weight) == ("df_flops", 1e-4)
-    assert (result.loss.kl, result.loss.in_batch, result.loss.margin_mse) == (1, 0, 0)
-    assert result.loss.scale_learning_rate == 0
 
 
 def test_lists_are_read_and_written_as_lists(written):
@@ -253,10 +215,3 @@ def test_lists_are_read_and_written_as_lists(written):
     ):
         with pytest.raises(InputError, match=message):
             written(f"data: {{corpus: docs}}\nmodel: {{sae: {{prefixes: {value}}}}}")
-
-
-@pytest.mark.parametrize(("trained", "rate"), [("head", 1e-3), ("lora", 1e-3), ("all", 2e-5)])
-def test_a_network_learns_more_slowly_than_a_head(trained, rate):
-    assert config({"model": {"trained": trained}}).learning_rate == rate
-    given = config({"model": {"trained": trained}, "optimizer": {"learning_rate": 0.5}})
-    assert given.learning_rate == 0.5

@@ -103,22 +103,6 @@ def test_the_relevant_document_is_first(data, negatives):
         assert scores == [listed["vwxyz"[document]] for document in documents]
 
 
-def test_samples_without_negatives_or_relevant_documents(data):
-    # In-batch negatives alone (ESPLADE, equation 1).
-    sampler = Sampler(data, 0, 1.0, 0)
-    for n in range(30):
-        query, documents, relevant, _, known = sampler[n]
-        assert len(documents) == 1
-        assert relevant == (query != 2)
-        assert relevant == (documents[0] in known)
-    sampler = Sampler(data, 1, 0.0, 0)
-    for n in range(30):
-        sample = sampler[n]
-        assert not sample.relevant
-        assert len(sample.documents) == 2
-        assert not set(sample.documents) & set(sample.all_relevant)
-
-
 def test_a_share_of_samples_holds_its_relevant_document(data):
     sampler = Sampler(data, 1, 0.25, 0)
     held = [sample.relevant for n in range(3000) if (sample := sampler[n]).query != 2]

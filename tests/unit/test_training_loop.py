@@ -186,16 +186,6 @@ def test_a_checkpoint_is_due_more_than_so_many_seconds_after_the_last(monkeypatc
     assert saved == [3, 5]
 
 
-def test_the_speed_is_an_average_that_leans_on_the_past(monkeypatch):
-    seconds = iter([100.0, 100.5, 200.0, 201.0])
-    clock = SimpleNamespace(perf_counter=lambda: next(seconds))
-    monkeypatch.setattr("lexicept.training.loop.time", clock)
-    loop = Line()
-    speeds = [loop.step([1.0, 1.0]).split("  ")[2] for _ in range(2)]
-    # Seven tokens in .5 seconds, then in 1: 14, and .9 · 14 + .1 · 7 = 13.3
-    assert speeds == ["14 tokens/s", "13 tokens/s"]
-
-
 def test_a_checkpoint_of_other_settings_tells_which(tmp_path):
     Line(Settings(weight_decay=0.5)).save(tmp_path / CHECKPOINT, (1,))
     with pytest.raises(InputError, match=r"weight_decay was 0\.5 and is now 0\.25"):

@@ -6,7 +6,6 @@ from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 
 from lexicept.corpora import read_documents, read_queries
-from lexicept.errors import InputError
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae.model import SAE
@@ -67,19 +66,6 @@ def test_adapters_of_a_model_that_is_adapters(inputs, frozen, tmp_path):
     torch.testing.assert_close(*actual, atol=1e-5, rtol=1e-5)
 
 
-def test_limits_are_those_of_the_trained_model_alone(inputs, frozen, tmp_path):
-    """Top-K is for inference (SPLARE 3.2): the same weights are learned with and without."""
-    limits = {"query_max_active_dims": 2, "document_max_active_dims": 3}
-    config = configuration(inputs, model={**LORA, **limits}, validation={"checkpoint": "last"})
-    limited = train(config, tmp_path / "limited")
-    learned = tensors(tmp_path / "limited" / "work" / "checkpoints" / "checkpoint-5")
-    expected = tensors(frozen / "work" / "checkpoints" / "checkpoint-5")
-    assert all(torch.equal(learned[name], value) for name, value in expected.items())
-    encoder = Encoder.load(limited)
-    assert encoder[1].settings.document_max_active_dims == 3
-    assert int((vectors(encoder, inputs) > 0).sum(dim=1).max()) == 3
-
-
 def test_a_head_that_stays_in_training_sees_whole_vectors():
     head = VocabularyHead(torch.eye(8), torch.zeros(8), ["w"] * 8)
     head.configure(query_max_active_dims=2, document_max_active_dims=3)
@@ -92,21 +78,6 @@ def test_a_head_that_stays_in_training_sees_whole_vectors():
         shown = head.eval()(dict(features), task=task)["sentence_embedding"]
         learned = head.train()(dict(features), task=task)["sentence_embedding"]
         assert (int((shown > 0).sum()), int((learned > 0).sum())) == (limit, 4)
-
-
-def test_a_pretrained_sae_under_which_the_backbone_learns(inputs, tmp_path):
-    torch.manual_seed(0)
-    sae = SAE(32, 60, 5)
-    sae.save(tmp_path / "sae")
-    model = {**LORA, "start": None, "backbone": str(inputs / "bert"), "layer": 1}
-    model |= {"head": "sae", "pretrained": str(tmp_path / "sae")}
-    encoder = Encoder.load(
-        train(configuration(inputs, model=model, optimizer={"steps": 1}), tmp_path / "run")
-    )
-    assert encoder[0].num_layers == 1
-    assert (encoder[1].settings.query_k, encoder[1].settings.document_k) == (5, 5)
-    for name, value in sae.state_dict().items():
-        assert torch.equal(encoder[1].sae.state_dict()[name], value)
 
 
 def test_a_decoder_under_an_sae(inputs, tmp_path):
@@ -141,11 +112,3 @@ def test_a_causal_backbone_in_half_precision_under_adapters(inputs, tmp_path):
         assert vectors(encoder, inputs).isfinite().all()
     adapters = load_file(tmp_path / "run" / "adapter" / "adapter_model.safetensors")
     assert {tensor.dtype for tensor in adapters.values()} == {torch.float32}
-
-
-def test_a_pretrained_sae_of_another_size(inputs, tmp_path):
-    SAE(16, 60, 5).save(tmp_path / "sae")
-    model = {**LORA, "start": None, "backbone": str(inputs / "bert"), "head": "sae"}
-    config = configuration(inputs, model={**model, "pretrained": str(tmp_path / "sae")})
-    with pytest.raises(InputError, match=r"states of size 16, .* size 32"):
-        train(config, tmp_path / "run")

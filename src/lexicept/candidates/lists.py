@@ -12,7 +12,7 @@ import json
 import math
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,21 +54,6 @@ def from_qrels(qrels: Iterable[Qrel]) -> list[CandidateList]:
         if qrel.relevance > 0:
             relevant.setdefault(qrel.query_id, {})[qrel.document_id] = None
     return [CandidateList(query, tuple(ids), len(ids)) for query, ids in relevant.items()]
-
-
-def joined(
-    leading: Sequence[CandidateList], lists: Sequence[CandidateList]
-) -> Iterator[CandidateList]:
-    """Yield ``lists``, with the candidates of the query's list in ``leading`` in front.
-
-    Both lists of a query have the same relevant documents; ``lists`` has all queries.
-    """
-    positions = {item.query_id: position for position, item in enumerate(leading)}
-    for item in lists:
-        documents = item.documents
-        if item.query_id in positions:
-            documents = leading[positions[item.query_id]].documents + documents
-        yield CandidateList(item.query_id, tuple(dict.fromkeys(documents)), item.relevant)
 
 
 def write_lists(path: str | os.PathLike[str], lists: Iterable[CandidateList]) -> Lists:

@@ -197,11 +197,7 @@ class LatentHead:
             entries = json.loads((folder / "modules.json").read_bytes())
             if [entry["type"] for entry in entries] != _MODULES:
                 return None
-            return cls.load(folder / entries[1]["path"])
-
-    @classmethod
-    def load(cls, folder: Path) -> LatentHead | None:
-        """Load a saved ``SAEHead``; None for a head of another form."""
+            folder = folder / entries[1]["path"]
         settings, other = read_settings(folder)
         if None in (settings.query_k, settings.document_k) or settings.double_log:
             return None

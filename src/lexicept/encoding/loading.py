@@ -7,22 +7,8 @@ from pathlib import Path
 from typing import cast
 
 from lexicept.encoding.encoded import EncodedConcepts
-from lexicept.encoding.vectorizer import KINDS, QueryVectorizer, Vectorizer
+from lexicept.encoding.vectorizer import KINDS, Vectorizer
 from lexicept.errors import IndexFormatError, InputError
-
-
-def load_for_queries(name: str, folder: Path) -> QueryVectorizer | None:
-    """Load the saved vectorizer of a vocabulary for queries and explanations alone, without torch.
-
-    Returns:
-        None for a model that needs torch.
-
-    Raises:
-        InputError, IndexFormatError: damaged files.
-    """
-    if not KINDS[name].has_model:
-        return None
-    return EncodedConcepts.load_light(folder)
 
 
 def load_vectorizer(name: str, folder: Path) -> Vectorizer:

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from lexicept.encoding.loading import load_for_queries, load_vectorizer
+from lexicept.encoding.encoded import EncodedConcepts
+from lexicept.encoding.loading import load_vectorizer
 from lexicept.encoding.text_vectors import ConceptsAndVectors
 from lexicept.encoding.vectorizer import (
     KINDS,
@@ -218,7 +219,9 @@ class VocabularyEncoder:
         ``get``."""
         with self.lock:
             if self._for_queries is None:
-                light = self._load(load_for_queries) if self._vectorizer is None else None
+                light: QueryVectorizer | None = None
+                if self._vectorizer is None and self.vocabulary.kind.has_model:
+                    light = self._load(lambda _, folder: EncodedConcepts.load_light(folder))
                 self._for_queries = light or self.get()
             return self._for_queries
 

@@ -6,7 +6,6 @@ special tokens included. Texts are cut at the model's limit.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -41,6 +40,7 @@ from lexicept.neural.backbones.loading import (
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head, library_settings
 from lexicept.neural.heads.vocabulary import VocabularyHead
+from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
 
 WEIGHT_FILES = ("query_token_weights.txt", "idf.json")
@@ -122,7 +122,7 @@ def recognise(folder: Path) -> Kind | None:
     if modules:
         return Kind.sentence_transformers
     config = _read(folder / "config.json")
-    if not isinstance(config, dict) or not {"architectures", "model_type"} & {*config}:
+    if not {"architectures", "model_type"} & config.keys():
         return None
     _require_head(folder, config)
     return Kind.splade
@@ -151,14 +151,9 @@ def _require_head(folder: Path, config: Mapping[str, Any]) -> None:
         raise InputError(f"{folder}: {name:.80} has no masked or causal language-model head")
 
 
-def _read(path: Path) -> Any:
-    """Return a file's JSON; None if there is no such file."""
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {error}") from None
+def _read(path: Path) -> dict[str, Any]:
+    """Return a file's JSON object; an empty one if there is no such file."""
+    return read_json(path, InputError) if path.exists() else {}
 
 
 def read_model(folder: Path, layout: Kind) -> Encoder:
@@ -254,7 +249,7 @@ def check_backbone(name: str, *, own_head: bool) -> None:
     part; warn about the prompts of a dense model. ``own_head``: the encoder's language head is
     trained too, not a new SAE."""
     folder = Path(fetch(name))
-    config = _read(folder / "config_sentence_transformers.json") or {}
+    config = _read(folder / "config_sentence_transformers.json")
     types = [module_type for module_type, _ in modules_of(folder)]
     sparse = any("sparse_encoder" in name or name.startswith("lexicept.") for name in types)
     prompts = config.get("prompts")

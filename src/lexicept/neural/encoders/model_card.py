@@ -5,9 +5,6 @@ from __future__ import annotations
 from lexicept.encoding.hub import is_name
 from lexicept.neural.encoders.encoder import Encoder
 
-FOLDER = "path/to/this/folder"
-"""Placeholder of the model's place in a card."""
-
 _TEMPLATE = """---
 library_name: sentence-transformers
 {base}tags:
@@ -34,21 +31,20 @@ lexicept is installed. `lexicept build documents/ --out index --model {place}` i
 """
 
 
-def make_card(encoder: Encoder, title: str, origin: str | None = None) -> str:
+def make_card(encoder: Encoder, title: str, origin: str) -> str:
     """Return a card in Markdown, with the hub's front matter.
 
     Args:
         origin: the model's base: a hub name, which is linked, or a folder.
     """
     backbone, head = encoder.backbone, encoder.head
-    linked = origin is not None and is_name(origin)
     return _TEMPLATE.format(
-        base=f"base_model: {origin}\n" if linked else "",
+        base=f"base_model: {origin}\n" if is_name(origin) else "",
         title=title,
-        origin=origin or type(backbone.model).__name__,
+        origin=origin,
         layers=backbone.num_layers,
         head=type(head).__name__,
         size=head.size,
         pooling=head.settings.pooling,
-        place=FOLDER,
+        place="path/to/this/folder",
     )

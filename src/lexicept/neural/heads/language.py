@@ -43,9 +43,10 @@ def language_head(name: str, *, trained: bool = False) -> VocabularyHead:
     """
     path = fetch(name)
     check_files(Path(path))
-    saved = _saved(Path(path))
-    if saved is not None:
-        return VocabularyHead.read(saved)
+    head_type = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
+    for module_type, folder in modules_of(Path(path)):
+        if module_type == head_type:
+            return VocabularyHead.read(folder)
     try:
         with quiet_transformers(), no_remote_code(name), disk_errors(Path(path)):
             config = AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -67,16 +68,6 @@ def language_head(name: str, *, trained: bool = False) -> VocabularyHead:
         raise InputError(
             f"no language model can be made of {name!r}: {first_line_of(error)}"
         ) from None
-
-
-def _saved(folder: Path) -> Path | None:
-    """Return the folder of a saved encoder's vocabulary head; None for any other folder."""
-    try:
-        modules = modules_of(folder)
-    except InputError:
-        return None
-    head_type = f"{VocabularyHead.__module__}.{VocabularyHead.__name__}"
-    return next((path for name, path in modules if name == head_type), None)
 
 
 def library_settings(folder: Path) -> HeadSettings:

@@ -175,19 +175,9 @@ class Pickled(Tensors):
         if not isinstance(state, dict):
             raise TypeError(f"a {type(state).__name__}, not a state dict")
         self._state: dict[Any, Any] = state
-        return {name: tuple(t.shape) for name, t in state.items() if _is_number(name, t)}
+        tensors = {name: t for name, t in state.items() if isinstance(t, Tensor)}
+        return {str(name): tuple(t.shape) for name, t in tensors.items() if not t.is_complex()}
 
     def _read(self, name: str) -> Tensor:
         tensor: Tensor = self._state[name]
         return tensor
-
-
-def _is_number(name: Any, value: Any) -> bool:
-    return (
-        isinstance(name, str)
-        and isinstance(value, Tensor)
-        and value.layout == torch.strided
-        and value.device.type == "cpu"
-        and not value.is_quantized
-        and not value.is_complex()
-    )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.candidates.lists import CandidateList, Lists, from_qrels, joined, write_lists
+from lexicept.candidates.lists import CandidateList, Lists, from_qrels, write_lists
 from lexicept.candidates.mining import mine, mined_lists
 from lexicept.candidates.teachers import Teacher
 from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
@@ -284,21 +284,12 @@ def _lists(
     if given_lists is not None and data.count is None and run.config.validation.queries is not None:
         return given_lists
 
-    def mined(source: str, out: Path) -> Lists:
-        if source == "teacher":
-            return mine_by_teacher(training, qrels, out, data.mining_depth, progress)
-        return mine(corpus.words, queries, qrels, out, data.mining_depth, progress=progress)
-
     def make() -> Lists:
         if given_lists is not None:  # without the lists of queries outside the training set
             return write_lists(path, (item for item in given_lists if item.query_id in queries))
-        if data.mining != "both":
-            return mined(data.mining, path)
-        lists = []
-        for source in ("words", "teacher"):
-            out = run.prepared / f"lists.{source}.jsonl"
-            lists.append(cached(out, partial(mined, source, out), Lists.open))
-        return write_lists(path, joined(*lists))
+        if data.mining == "teacher":
+            return mine_by_teacher(training, qrels, path, data.mining_depth, progress)
+        return mine(corpus.words, queries, qrels, path, data.mining_depth, progress=progress)
 
     return cached(path, make, Lists.open)
 

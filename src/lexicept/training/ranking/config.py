@@ -52,11 +52,11 @@ class DataSettings:
     """Pseudo-queries per document, without ``queries``."""
     lists: str | None = None
     """File of candidate lists (see ``lexicept data mine``); null mines candidates."""
-    mining: Literal["words", "teacher", "both"] = "words"
-    """Source of mined candidates: BM25; the teacher's scores of every query and document, for up
-    to about a million documents; or both."""
+    mining: Literal["words", "teacher"] = "words"
+    """Source of mined candidates: BM25, or the teacher's scores of every query and document, for up
+    to about a million documents."""
     mining_depth: Count = 100
-    """Mined candidates per query and source."""
+    """Mined candidates per query."""
     negatives: Whole = 1
     """Candidates drawn from a query's list beside the relevant document, anew in each pass. 0
     compares with other queries' documents only (ESPLADE, equation 1) and mines nothing."""
