@@ -117,7 +117,7 @@ class Folder:
     def _keeps(self, path: PurePath, reason: str | None) -> bool:
         """Return True without a reason to leave a file or folder out; note the reason."""
         if reason is not None:
-            self.skipped.file(path.as_posix(), reason)
+            self.skipped.files.append((path.as_posix(), reason))
         return reason is None
 
     def _reason(self, path: str, name: str) -> str | None:

@@ -16,35 +16,10 @@ from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.storage.files import replacing_text
 from lexicept.storage.workspace import refuse_existing
-from lexicept.vectors import Integers
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _MIN_WORDS, _MAX_WORDS = 5, 30
 _MAX_SPAN = 15
-
-
-def from_texts(
-    texts: Sequence[str], count: int = 500, seed: int = 0, share: float = 1.0
-) -> tuple[Integers, list[str]]:
-    """Take one random sentence each of up to ``count`` random documents with a sentence of 5 words
-    or more, cut at 30, or a ``share`` of its words, at least 3, in their order. Return the index
-    of each query's document, and the queries."""
-    random = np.random.default_rng(seed)
-    indices: list[int] = []
-    queries: list[str] = []
-    for document in random.permutation(len(texts)):
-        if len(queries) == count:
-            break
-        sentences = [s.split() for s in _SENTENCE_END.split(texts[int(document)])]
-        candidates = [words for words in sentences if len(words) >= _MIN_WORDS]
-        if candidates:
-            words = candidates[random.integers(len(candidates))][:_MAX_WORDS]
-            if share < 1:
-                positions = random.permutation(len(words))[: max(3, round(share * len(words)))]
-                words = [words[position] for position in sorted(positions)]
-            indices.append(int(document))
-            queries.append(" ".join(words))
-    return np.array(indices, dtype=np.int64), queries
 
 
 def random_for(seed: int, name: str) -> np.random.Generator:
@@ -95,10 +70,15 @@ def _title(document: Document, random: np.random.Generator) -> Iterator[str]:
 
 
 def _sentences(document: Document, random: np.random.Generator) -> Iterator[str]:
-    sentences = [sentence.split() for sentence in _SENTENCE_END.split(document.text)]
-    long = [words for words in sentences if len(words) >= _MIN_WORDS]
-    for index in random.permutation(len(long)):
-        yield " ".join(long[index][:_MAX_WORDS])
+    sentences = sentences_of(document.text)
+    for index in random.permutation(len(sentences)):
+        yield " ".join(sentences[index])
+
+
+def sentences_of(text: str) -> list[list[str]]:
+    """Return the words of each sentence of 5 words or more, cut at 30."""
+    sentences = (sentence.split()[:_MAX_WORDS] for sentence in _SENTENCE_END.split(text))
+    return [words for words in sentences if len(words) >= _MIN_WORDS]
 
 
 def _spans(document: Document, random: np.random.Generator) -> Iterator[str]:
