@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Query
 from lexicept.errors import InputError
@@ -29,7 +27,6 @@ from lexicept.exports import (
 )
 from lexicept.exports.impacts import query_impacts
 from lexicept.exports.requests import query_body
-from lexicept.exports.servers import weights_by_dimension
 from lexicept.index.impacts import RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
@@ -386,15 +383,6 @@ def test_a_killed_export_goes_on(form, tmp_path, monkeypatch):
     linked = [p.stat().st_ino == inodes.get(p.name) for p in sorted((tmp_path / "out").glob("*/*"))]
     assert linked[0]
     assert not linked[-1]
-
-
-@given(st.lists(st.floats(2**-100, 2**100, width=32), max_size=20))
-def test_json_keeps_single_precision(weights):
-    vector = Vector(np.arange(len(weights)), np.array(weights, np.float32))
-    result = json.loads(json.dumps(weights_by_dimension(vector)))
-    assert list(result) == [str(n) for n in range(len(weights))]
-    packed = [struct.unpack("f", struct.pack("f", weight))[0] for weight in result.values()]
-    assert packed == weights
 
 
 def test_the_command(tmp_path, run):
