@@ -216,7 +216,7 @@ LATIN = "caf\u00e9".encode("latin-1")
         ("c.csv", b"id,text\na,x\nb,x,y", "line 3: 3 values, the header has 2"),
         ("c.csv", b"id,text\na,x\nb", "line 3: 1 values, the header has 2"),
         ("c.jsonl", b'{"id":"a","text":"x"}\n{"id":"a","text":"y"}', "line 2: id 'a' was already"),
-        ("folder/b.pdf", b"%PDF-1.4", ": can't be read as PDF: "),
+        ("folder/b.pdf", b"%PDF-1.4", ": can't be read: "),
     ],
 )
 def test_errors_are_skipped_and_listed(write, name, text, reason):
@@ -490,7 +490,7 @@ def test_parquet_refused(write_table, write):
     assert refusal(lambda: read_documents(path, strict=True)) == message
     broken = write("broken.parquet", b"PAR1 and nothing more")
     assert refusal(lambda: read_documents(broken, strict=True)).startswith(
-        f"{broken}: cannot be read: "
+        f"{broken}: can't be read: ArrowInvalid: "
     )
 
 

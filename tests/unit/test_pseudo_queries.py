@@ -83,9 +83,9 @@ def test_other_documents_change_nothing(documents, seed):
 
 def test_arguments_of_generate():
     with pytest.raises(InputError, match="no kind 'word' of pseudo-queries, only: title, sent"):
-        generate(DOCUMENTS, "word")
+        next(generate(DOCUMENTS, "word"))
     with pytest.raises(InputError, match="at least 1, not 0"):
-        generate(DOCUMENTS, per_document=0)
+        next(generate(DOCUMENTS, per_document=0))
 
 
 def test_pseudo_queries_become_a_beir_folder(tmp_path):

@@ -122,7 +122,7 @@ def test_unreadable_files_keep_what_the_index_has(folder, path):
         assert done.num_errors == 1
         assert done.errors == [f"{folder / 'stock.csv'}, line 2: 3 values, the header has 2"]
         (name, reason), *others = done.skipped
-        assert (name, reason.split(": ")[:2]) == ("birds.pdf", ["damaged", "can't be read as PDF"])
+        assert (name, reason.split(": ")[:2]) == ("birds.pdf", ["damaged", "can't be read"])
         assert others == [("brief.txt", "empty")]
     assert ids(path, "owls") == ["birds.pdf"]
     assert "notes/3.md" not in ids(path, "dog")  # read without the year

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -44,21 +44,15 @@ def generate(
     if per_document < 1:
         raise InputError(f"per_document must be at least 1, not {per_document}")
     makers = list(_SOURCES.values()) if source == "mixed" else [_SOURCES[source]]
-    return _generate(documents, makers, per_document, seed)
-
-
-def _generate(
-    documents: Iterable[Document], makers: Sequence[_Source], per_document: int, seed: int
-) -> Iterator[tuple[str, str]]:
     for document in documents:
         random = random_for(seed, document.id)
-        sources = [make(document, random) for make in makers]
+        queries = [make(document, random) for make in makers]
         texts: set[str] = set()
-        while sources and len(texts) < per_document:
-            source = sources[random.integers(len(sources))]
-            query = next(source, None)
+        while queries and len(texts) < per_document:
+            drawn = queries[random.integers(len(queries))]
+            query = next(drawn, None)
             if query is None:
-                sources.remove(source)
+                queries.remove(drawn)
             elif query not in texts:
                 texts.add(query)
                 yield document.id, query
