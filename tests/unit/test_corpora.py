@@ -235,8 +235,8 @@ def test_errors_are_skipped_and_listed(write, name, text, reason):
     assert ids == (["a.md"] if name.startswith("folder/") else ["a", "c"] if more else ["a"])
     if name.startswith("folder/"):
         assert lines[0].startswith(f"{source}: 2 files skipped, only ")
-        damage = message.removeprefix(f"{path}: damaged: ")
-        assert f"  1 damaged: b.pdf: {damage}" in lines
+        damage = message.removeprefix(f"{path}: unreadable: ")
+        assert f"  1 unreadable: b.pdf: {damage}" in lines
     else:
         assert lines == [f"{source}: 1 document skipped after an error", f"  {message}"]
 

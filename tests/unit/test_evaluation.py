@@ -44,16 +44,11 @@ def test_by_hand():
 # Equal scores
 
 LEADING_AND_TRAILING = {
-    "AP": (1, 1 / 15), "AP@5": (1, 0), "Accuracy": (1, 0), "Accuracy@5": (1, 0), "Bpref": (1, 1),
-    "Compat": (1, 0.011514), "Compat(p=0.8)": (1, 0.001464), "ERR@10": (0.0625, 0),
-    "IPrec@0.5": (1, 1 / 15), "Judged": (1 / 15, 1 / 15), "Judged@10": (0.1, 0), "MRR": (1, 1 / 15),
-    "NumQ": (1, 1), "NumRel": (1, 1), "NumRelRet": (1, 1), "NumRet": (15, 15), "P@1": (1, 0),
-    "P@5": (0.2, 0), "R@100": (1, 1), "R@14": (1, 0), "RR": (1, 1 / 15), "RR@10": (1, 0),
-    "Rprec": (1, 0), "SetAP": (1 / 15, 1 / 15), "SetF": (0.125, 0.125), "SetP": (1 / 15, 1 / 15),
-    "SetR": (1, 1), "SetRelP": (1, 1), "Success@5": (1, 0), "infAP": (1, 1 / 15), "nDCG": (1, 0.25),
-    "nDCG(dcg='exp-log2')@10": (1, 0), "nDCG@10": (1, 0),
+    "AP": (1, 1 / 15), "Compat": (1, 0.011514), "P@5": (0.2, 0), "R@14": (1, 0), "RR@10": (1, 0),
+    "infAP": (1, 1 / 15), "nDCG": (1, 0.25), "ERR@10": (0.0625, 0),
+    "nDCG(dcg='exp-log2')@10": (1, 0),
 }  # fmt: skip
-"""Values for 15 documents, the relevant one leading and trailing."""
+"""Values for 15 documents, the relevant one leading and trailing, of each provider."""
 
 DOCUMENTS = [f"d{i:02}" for i in range(15)]
 

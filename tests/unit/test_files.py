@@ -281,7 +281,7 @@ def test_notebooks_are_their_cells(tmp_path):
     with pytest.warns(UserWarning, match="can't be read: ") as warned:
         assert [document.id for document in read_documents(tmp_path)] == ["i.ipynb"]
     (message,) = [str(warning.message) for warning in warned]
-    assert "7 damaged: " in message
+    assert "7 unreadable: " in message
     assert "1 empty: h.ipynb" in message
     single = tmp_path / "i.ipynb"
     assert next(read_documents(single)).text == "import owls\nowls.hoot()"
@@ -414,12 +414,12 @@ def test_what_is_skipped_has_a_reason(tmp_path, monkeypatch):
 def test_packages_that_are_missing(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "b.parquet").write_bytes(b"x")
-    monkeypatch.setattr("lexicept.corpora.files.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     skipped = Skipped("", KINDS)
     assert list(by_id(tmp_path, skipped)) == ["a.txt"]
-    needed = ".parquet (which needs pip install 'lexicept[parquet]')"
+    needed = "unreadable: pyarrow missing: pip install 'lexicept[parquet]'"
     assert skipped.files == [("b.parquet", needed)]
-    with pytest.raises(InputError, match="needs pip install"):
+    with pytest.raises(InputError, match="pyarrow missing: pip install"):
         list(read_documents(tmp_path / "b.parquet"))
 
 

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import TypeAlias
 
 from lexicept.corpora import comma_separated, json_lines, tables, tsv
@@ -78,13 +77,6 @@ SOURCE_CODE = frozenset((
     ".rs", ".scala", ".sh", ".sql", ".swift", ".toml", ".ts", ".tsx", ".vue", ".yaml", ".yml",
 ))  # fmt: skip
 """Extensions of files that are read where they are asked for."""
-
-
-def missing_package(extension: str) -> str | None:
-    """Return an extension and the missing package, for messages; None if nothing is missing."""
-    if extension != ".parquet" or find_spec("pyarrow") is not None:
-        return None
-    return f"{extension} (which needs pip install 'lexicept[parquet]')"
 
 
 def extension_of(path: str) -> str:

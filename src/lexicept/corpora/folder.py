@@ -17,12 +17,11 @@ from lexicept.corpora.files import (
     RECORDS,
     SOURCE_CODE,
     extension_of,
-    missing_package,
     read_file,
     within_budget,
 )
 from lexicept.corpora.records import Document, Location, Records, id_of, readable
-from lexicept.corpora.skipped import DAMAGED, Skipped, UnreadFileError
+from lexicept.corpora.skipped import UNREADABLE, Skipped, UnreadFileError
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256
 
@@ -70,9 +69,6 @@ class Folder:
             errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
             yielded = False
             try:
-                if needed := missing_package(extension_of(path)):
-                    self.checksums[name] = UNREAD
-                    raise NothingToRead(needed)
                 with readable(path):
                     if os.path.getsize(path) > LARGEST and extension_of(path) not in RECORDS:
                         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
@@ -89,7 +85,7 @@ class Folder:
             except InputError as error:
                 self.checksums[name] = UNREAD
                 damage = str(error).removeprefix(path).lstrip(",: ")
-                yield Location(path), partial(_raise, path, inside, f"{DAMAGED}: {damage}")
+                yield Location(path), partial(_raise, path, inside, f"{UNREADABLE}: {damage}")
 
     def _names(self) -> Iterator[str]:
         def refuse(error: OSError) -> None:

@@ -9,8 +9,8 @@ from lexicept.errors import InputError, LexiceptWarning
 EXAMPLES = 5
 """Most names of files for a reason in a warning."""
 
-DAMAGED = "damaged"
-"""Reason to skip a file that breaks off, or a parser refuses."""
+UNREADABLE = "unreadable"
+"""Reason to skip a file that breaks off, a parser refuses, or needs a missing package."""
 
 MESSAGES = 20
 """Most errors in a warning."""
