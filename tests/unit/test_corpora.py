@@ -686,13 +686,6 @@ def test_ir_datasets_refused(datasets):
         assert message == "far: ir_datasets can't read it: All download sources failed"
 
 
-def test_the_real_ir_datasets_knows_its_names():
-    pytest.importorskip("ir_datasets")
-    read_documents("beir/scifact")  # opens nothing before the first document
-    message = refusal(lambda: read_qrels("beir/scifact", "dev"))
-    assert "beir/scifact/test, beir/scifact/train" in message
-
-
 # The standard library
 
 

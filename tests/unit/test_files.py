@@ -165,17 +165,14 @@ def test_a_text_between_rules_is_kept(tmp_path):
         ("[[Page|label]] [[Other]] :material-check: 10:30:20", ["label Other  10:30:20"]),
         ("[b](x){ .button } [ ] {a} [!x]", ["b [ ] {a} [!x]"]),
         ("<div>\n<p>a<i>b</i></p>c<br>d</div>\n\n*e*", ["ab", "c", "d", "e"]),
+        (
+            "<h1 align=center>My <b>t</b>ool</h1>\n\n## Use `it` {#use .x}\n",
+            [Heading(1, "My tool", "my-tool"), Heading(2, "Use it", "use")],
+        ),
     ],
 )
 def test_markdown_is_read_as_it_is_shown(source, text):
     assert markdown_blocks(source) == text
-
-
-def test_headings_in_html_and_with_anchors_of_their_own():
-    assert markdown_blocks("<h1 align=center>My <b>t</b>ool</h1>\n\n## Use `it` {#use .x}\n") == [
-        Heading(1, "My tool", "my-tool"),
-        Heading(2, "Use it", "use"),
-    ]
 
 
 # Without fences, whose languages are not shown.

@@ -131,8 +131,8 @@ def file_of(document_id: str) -> str:
 
 
 def _skip_reason(path: str, name: str, root: str, included: bool) -> str | None:
-    """Return the reason to skip a file: hidden, or its type and the package to install; None for
-    a readable or ``included`` file."""
+    """Return the reason to skip a file: hidden, no plain file, or its type; None for a readable or
+    ``included`` file."""
     if name.startswith("."):
         return "hidden"
     if os.path.islink(path):
