@@ -27,7 +27,7 @@ from benchmarks.common import Table, resident, seconds, write_readme
 from benchmarks.scale import DIMENSIONS, NONZEROS, QUERIES, QUERY_NONZEROS, STEPS
 from lexicept.corpora import Document, read_documents, read_queries
 from lexicept.engines.joined import JoinedEngine
-from lexicept.evaluation.significance import paired_t_test
+from lexicept.evaluation.significance import compare
 from lexicept.index import added_postings, updates
 from lexicept.index.reader import IndexReader
 
@@ -123,7 +123,8 @@ def found(folder: Path, data: Path, name: str) -> list[str]:
         next(iter(lexicept.evaluate(index, data / name).systems.values()))
         for index in (whole, grown)
     ]
-    test = paired_t_test(*(own.per_query["nDCG@10"] for own in evaluated))
+    values = [{"nDCG@10": own.per_query["nDCG@10"]} for own in evaluated]
+    (test,) = compare({"whole": values[0], "grown": values[1]})
     shutil.rmtree(work)
     means = [f"{own.values['nDCG@10']:.4f}" for own in evaluated]
     counts = f"{len(documents) - cut:,} of {len(documents):,}"

@@ -17,7 +17,7 @@ import Stemmer
 
 from benchmarks.common import README, Table, read_vectors
 from benchmarks.start_up import LEXICEPT
-from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, read_queries
+from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.encoding.words import WordVectorizer
 from lexicept.engines import ExactEngine
 from lexicept.evaluation import effectiveness, significance
@@ -28,6 +28,7 @@ from lexicept.measures import qd_flops
 from lexicept.vectors import largest_weights, prune_rows
 from lexicept.weighting import BM25
 from reproduction.alpha import KnownItems, choose_alpha, known_item_ndcg
+from reproduction.sentences import from_texts
 from reproduction.vector_queries import from_vectors
 
 NDCG = "nDCG@10"
@@ -106,7 +107,7 @@ def pruning(folder: Path, path: Path, budget: float = 4.0) -> Table:
     """Choose pruning limits by pseudo-queries within a budget of QD-FLOPs."""
     index = IndexReader.open(path)
     queries, qrels = list(read_queries(folder)), list(read_qrels(folder))
-    sources, texts = pseudo_queries.from_texts(Contents(index.folder))
+    sources, texts = from_texts(Contents(index.folder))
     documents, pseudo = index.document_vectors(), index.query_vectors(texts)
     span = documents.span("concepts")
     words, concepts = documents.select("words").weights, documents.select("concepts").weights
@@ -151,7 +152,7 @@ def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
         derived = Derived.reweighted(X, alpha and RRASettings(alpha))
         values = ndcg(query_ids, ids, search(derived, Q), qrels)
         plain = plain or values
-        test = significance.paired_t_test(values, plain)
+        (test,) = significance.compare({"without": {NDCG: plain}, "with": {NDCG: values}})
         cells = ["–", "–"] if alpha is None else [f"{test.difference:+.4f}", f"{test.p:.4f}"]
         known = choice.without if alpha is None else choice.tried[alpha]
         lines.append([name, f"{known:.4f}", f"{mean(values.values()):.4f}", *cells])

@@ -12,16 +12,17 @@ import scipy.sparse as sp
 
 from benchmarks.collections import zipf_collection
 from benchmarks.common import README, Table, interleaved
-from lexicept.corpora import Qrel, pseudo_queries, read_documents, read_qrels, read_queries
+from lexicept.corpora import Qrel, read_documents, read_qrels, read_queries
 from lexicept.encoding.words import WordVectorizer
 from lexicept.evaluation.effectiveness import evaluate_queries
 from lexicept.evaluation.runs import run_of_rows
-from lexicept.evaluation.significance import paired_t_test
+from lexicept.evaluation.significance import compare
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.reader import IndexReader
 from lexicept.rra import reweight
 from lexicept.weighting import BM25
 from reproduction.alpha import ALPHAS, QUERY_SHARE, KnownItems, choose_alpha
+from reproduction.sentences import from_texts
 
 NDCG = "nDCG@10"
 MOST_DOCUMENTS, MOST_QUERIES = 6000, 1500
@@ -137,13 +138,14 @@ def _row(
     """Return nDCG@10 without RRA, at α 1, and at the α of two kinds of pseudo-queries."""
     values = {alpha: _values(alpha, derive, ids, judged) for alpha in (None, *ALPHAS)}
     means = {alpha: float(np.mean(list(each.values()))) for alpha, each in values.items()}
-    document_indices, sentences = pseudo_queries.from_texts(texts)
+    document_indices, sentences = from_texts(texts)
     verbatim = choose_alpha(derive, KnownItems(document_indices, vectors(sentences))).alpha
-    document_indices, halves = pseudo_queries.from_texts(texts, share=QUERY_SHARE)
+    document_indices, halves = from_texts(texts, share=QUERY_SHARE)
     best_alpha = choose_alpha(
         derive, KnownItems.mismatched(document_indices, vectors(halves))
     ).alpha
-    test = paired_t_test(values[best_alpha], values[None])
+    systems = {"without": {"nDCG@10": values[None]}, "chosen": {"nDCG@10": values[best_alpha]}}
+    (test,) = compare(systems)
     best = max(ALPHAS, key=lambda alpha: means[alpha])
     cells = [f"{means[alpha]:.4f} (α {alpha:g})" for alpha in (verbatim, best_alpha, best)]
     differences = [f"{test.difference:+.4f}", f"{test.p:.2g}"]

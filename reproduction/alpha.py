@@ -118,8 +118,7 @@ def known_item_ndcg(engine: PostingsEngine, items: KnownItems, factors: Floats) 
 def _beats(first: Floats, second: Floats, level: float) -> bool:
     if len(first) < 2 or first.mean() <= second.mean():
         return False
-    a, b = ({str(n): v for n, v in enumerate(each)} for each in (first, second))
-    return paired_t_test(a, b).p < level
+    return paired_t_test((first - second).tolist())[1] < level
 
 
 def _mean(values: Floats) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.corpora import pseudo_queries, read_qrels
+from lexicept.corpora import read_qrels
 from lexicept.errors import InputError
 from lexicept.parallel.shards import Shard
 from lexicept.rra import Dialogue, converse, hear, read
@@ -24,6 +24,7 @@ from reproduction.alpha import QUERY_SHARE, KnownItems
 from reproduction.data import Data, MissingDataError, fetching, judged
 from reproduction.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
 from reproduction.measuring import Collection, JudgedVectors, Measurements, measure
+from reproduction.sentences import from_texts
 from reproduction.stored import (
     Vectors,
     documents_of,
@@ -132,7 +133,7 @@ def known_items(
     """Return known-item queries for RRA's α: half of a sentence each, or the text of a language
     model, stored in ``data.work``."""
     if rra is None or rra.generator is None:
-        numbers, texts = pseudo_queries.from_texts(corpus.contents, count, share=QUERY_SHARE)
+        numbers, texts = from_texts(corpus.contents, count, share=QUERY_SHARE)
         return KnownItems.mismatched(numbers, encode_queries(texts))
     from reproduction.query_generation import generate_known_items
 

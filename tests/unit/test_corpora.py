@@ -4,7 +4,6 @@ import csv
 import gzip
 import json
 import os
-import shutil
 import socket
 import sys
 import sysconfig
@@ -217,7 +216,7 @@ LATIN = "caf\u00e9".encode("latin-1")
         ("c.csv", b"id,text\na,x\nb,x,y", "line 3: 3 values, the header has 2"),
         ("c.csv", b"id,text\na,x\nb", "line 3: 1 values, the header has 2"),
         ("c.jsonl", b'{"id":"a","text":"x"}\n{"id":"a","text":"y"}', "line 2: id 'a' was already"),
-        ("folder/b.pdf", b"%PDF-1.4", ": can't be read as PDF: "),
+        ("folder/b.pdf", b"%PDF-1.4", ": can't be read: "),
     ],
 )
 def test_errors_are_skipped_and_listed(write, name, text, reason):
@@ -236,8 +235,8 @@ def test_errors_are_skipped_and_listed(write, name, text, reason):
     assert ids == (["a.md"] if name.startswith("folder/") else ["a", "c"] if more else ["a"])
     if name.startswith("folder/"):
         assert lines[0].startswith(f"{source}: 2 files skipped, only ")
-        damage = message.removeprefix(f"{path}: damaged: ")
-        assert f"  1 damaged: b.pdf: {damage}" in lines
+        damage = message.removeprefix(f"{path}: unreadable: ")
+        assert f"  1 unreadable: b.pdf: {damage}" in lines
     else:
         assert lines == [f"{source}: 1 document skipped after an error", f"  {message}"]
 
@@ -440,34 +439,11 @@ def test_ids_with_blanks_are_encoded(write, tmp_path):
     assert "bad id 'a b'" in message
 
 
-def test_a_long_text_in_csv(write):
-    # The standard library's own limit is 131,072 characters.
-    (document,) = read_documents(write("c.csv", f"id,text\na,{'x' * 200_000}\n"))
-    assert len(document.text) == 200_000
-
-
 def test_lines_that_end_in_cr_alone(write):
     expected = [Document("a", "x"), Document("b", "y")]
     assert list(read_documents(write("c.tsv", "a\tx\rb\ty\r"))) == expected
     lines = '{"id": "a", "text": "x"}\r{"id": "b", "text": "y"}'
     assert list(read_documents(write("c.jsonl", lines))) == expected
-
-
-@given(
-    table=st.lists(
-        st.tuples(st.text("ab ,;|\t\"'", min_size=1), st.text('xy,;|\n"', min_size=1)), min_size=1
-    ),
-    separator=st.sampled_from(",;\t|"),
-    end=st.sampled_from(["\n", "\r\n", "\r"]),
-)
-def test_quoted_tables_are_read_whatever_separates_them(scratch, table, separator, end):
-    lines = (
-        separator.join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in cells)
-        for cells in table
-    )
-    path = scratch / "quoted.csv"
-    path.write_bytes(end.join([f"name{separator}text", *lines]).encode())
-    assert [(d.fields["name"], d.text) for d in read_documents(path)] == table
 
 
 # Parquet
@@ -514,7 +490,7 @@ def test_parquet_refused(write_table, write):
     assert refusal(lambda: read_documents(path, strict=True)) == message
     broken = write("broken.parquet", b"PAR1 and nothing more")
     assert refusal(lambda: read_documents(broken, strict=True)).startswith(
-        f"{broken}: cannot be read: "
+        f"{broken}: can't be read: ArrowInvalid: "
     )
 
 
@@ -661,7 +637,7 @@ class Dataset:
 def datasets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Dataset]:
     """Known datasets by name, in place of ir_datasets'."""
     known: dict[str, Dataset] = {}
-    fake = SimpleNamespace(load=known.__getitem__, registry=known)
+    fake = SimpleNamespace(load=known.__getitem__, registry=known, __spec__=True)
     monkeypatch.setitem(sys.modules, "ir_datasets", fake)
     return known
 
@@ -710,32 +686,7 @@ def test_ir_datasets_refused(datasets):
         assert message == "far: ir_datasets can't read it: All download sources failed"
 
 
-def test_the_real_ir_datasets_knows_its_names():
-    pytest.importorskip("ir_datasets")
-    read_documents("beir/scifact")  # opens nothing before the first document
-    message = refusal(lambda: read_qrels("beir/scifact", "dev"))
-    assert "beir/scifact/test, beir/scifact/train" in message
-
-
 # The standard library
-
-
-def test_python_docs(tmp_path, monkeypatch):
-    stdlib = Path(sysconfig.get_paths()["stdlib"])
-    for name in ("json", "pydoc_data"):
-        shutil.copytree(stdlib / name, tmp_path / name)
-    for name in ("os.py", "posixpath.py"):
-        shutil.copy(stdlib / name, tmp_path)
-    listed = python_docs_of(tmp_path, monkeypatch, {"test/a.py": b'"""A test."""'})
-    documents = {document.id: document for document in listed}
-    assert len(listed) == len(documents)
-    assert documents["posixpath.join"].title == "posixpath.join"
-    assert documents["posixpath.join"].text.startswith("Join two or more pathname components")
-    assert documents["json"].text.startswith("JSON (JavaScript Object Notation)")
-    assert "json.decoder.JSONDecoder.raw_decode" in documents
-    assert documents["topic:assert"].title == "assert"
-    assert "assert" in documents["topic:assert"].text
-    assert "test.a" not in documents
 
 
 def python_docs_of(
@@ -792,7 +743,6 @@ def test_python_docs_without_a_library(tmp_path, monkeypatch):
 # "Cs" is what UTF-8 cannot hold; a byte order mark would count as the file's own.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufeff"))
 ids = texts.map(lambda text: "".join(text.replace("\0", "").split())).filter(bool)
-columns = texts.map(lambda text: text.translate(dict.fromkeys(map(ord, "\t\r\n"))))
 
 
 def corpora(field: st.SearchStrategy[str]) -> st.SearchStrategy[list[Document]]:
@@ -816,12 +766,3 @@ def test_files_round_trip(scratch, documents, escaped):
         csv.writer(file).writerows([("id", "text", "title"), *(d[:3] for d in documents)])
     for ending in ("jsonl", "json", "csv"):
         assert list(read_documents(scratch / f"round.{ending}")) == documents
-
-
-@settings(max_examples=50)
-@given(documents=corpora(columns))
-def test_tsv_round_trip(scratch, documents):
-    path = scratch / "round.tsv"
-    lines = (f"{document.id}\t{document.title}\t{document.text}\n" for document in documents)
-    path.write_bytes(("id\ttitle\ttext\n" + "".join(lines)).encode())
-    assert list(read_documents(path)) == documents

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import lexicept
 from lexicept.corpora import Document, read_documents
@@ -19,10 +17,9 @@ from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.fields.columns import FieldColumns
 from lexicept.fields.filters import parse
 from lexicept.fields.matching import matching
-from lexicept.fields.values import FieldType, iso, parse_date, period, plain
+from lexicept.fields.values import FieldType, parse_date, period, plain
 from lexicept.fields.writing import FieldWriter
 from lexicept.index.verification import verify
-from lexicept.kernels.field_values import any_of, count_values
 from lexicept.pipelines.documents import as_documents
 from lexicept.pipelines.index import Index
 
@@ -78,6 +75,17 @@ def refusal(path: Path, *documents: Any) -> str:
         (date(2020, 2, 29), "2020-02-29"),
         (datetime(2020, 2, 29, 12, 30), "2020-02-29T12:30:00Z"),
         (datetime(2020, 1, 1, 1, tzinfo=timezone(timedelta(hours=2))), "2019-12-31T23:00:00Z"),
+        (np.float32(0.1), 0.1),
+        (np.longdouble(0.5), 0.5),
+        (np.uint64(2**63 - 1), 2**63 - 1),
+        (np.array([0.1, 0.2], np.float32), [0.1, 0.2]),
+        (np.datetime64("2020-01-15T10:00:00.123456789", "ns"), "2020-01-15T10:00:00.123456Z"),
+        (np.datetime64("2020-01-15"), "2020-01-15"),
+        (np.datetime64("NaT"), None),
+        (pd.Timestamp("2020-01-15", tz="Europe/Paris"), "2020-01-14T23:00:00Z"),
+        (pd.array([1, None], dtype="Int64"), [1]),
+        (Fraction(1, 2), 0.5),
+        (Decimal("sNaN"), None),
     ],
 )
 def test_values_as_they_are_kept(value, kept):
@@ -207,40 +215,11 @@ def test_numbers_of_every_precision_are_those_that_are_shown(tmp_path, name, par
 
 
 @pytest.mark.parametrize(
-    ("value", "kept"),
-    [
-        (np.float32(0.1), 0.1),
-        (np.longdouble(0.5), 0.5),
-        (np.uint64(2**63 - 1), 2**63 - 1),
-        (np.array([0.1, 0.2], np.float32), [0.1, 0.2]),
-        (np.datetime64("2020-01-15T10:00:00.123456789", "ns"), "2020-01-15T10:00:00.123456Z"),
-        (np.datetime64("2020-01-15"), "2020-01-15"),
-        (np.datetime64("NaT"), None),
-        (pd.Timestamp("2020-01-15", tz="Europe/Paris"), "2020-01-14T23:00:00Z"),
-        (pd.array([1, None], dtype="Int64"), [1]),
-        (Fraction(1, 2), 0.5),
-        (Decimal("sNaN"), None),
-    ],
-)
-def test_values_of_other_libraries(value, kept):
-    assert plain(value) == kept
-
-
-@pytest.mark.parametrize(
     "value", [np.uint64(2**64 - 1), Decimal("1E+999999999"), Decimal("-Infinity")]
 )
 def test_numbers_that_are_not_kept(value):
     with pytest.raises(ValueError, match=r"more than 63 bits|not a finite number"):
         plain(value)
-
-
-@given(st.datetimes(), st.booleans())
-def test_a_date_that_is_written_is_read(moment, days):
-    if days:
-        moment = datetime(moment.year, moment.month, moment.day)
-    read = parse_date(moment.isoformat())
-    assert read is not None
-    assert parse_date(iso(read, days=days)) == read
 
 
 # Documents with fields
@@ -347,15 +326,6 @@ def test_a_filter_leaves_the_results_that_it_allows(tmp_path):
         index.search("sleep", filter="colour = 1")
 
 
-def test_a_filter_sees_changes(tmp_path):
-    index = build(tmp_path / "i", CATS, DOGS)
-    assert [hit.id for hit in index.search("sleep", filter="year = 2021")] == ["dogs"]
-    index.add([{**CATS, "year": 2021}])
-    assert [hit.id for hit in index.search("sleep", filter="year = 2021")] == ["cats", "dogs"]
-    index.reweight(1.0)
-    assert [hit.id for hit in index.search("sleep", filter="tag = 'fur'")] == ["cats"]
-
-
 # Counts
 
 
@@ -384,19 +354,6 @@ def test_values_are_counted(tmp_path):
             index.facets(names)
     with pytest.raises(InputError, match="most must be at least 1"):
         index.facets(["tag"], most=0)
-
-
-@settings(deadline=None)
-@given(lists=st.lists(st.lists(st.integers(-1, 4), max_size=4), max_size=6), data=st.data())
-def test_values_of_allowed_documents_are_counted(lists, data):
-    allowed = np.array([data.draw(st.booleans()) for _ in lists], bool)
-    codes = np.array([code for own in lists for code in own], np.int64)
-    offsets = np.cumsum([0, *map(len, lists)])
-    counted = [set(own) for own, counts in zip(lists, allowed, strict=True) if counts]
-    expected = [sum(code in own for own in counted) for code in range(5)]
-    assert count_values(codes, offsets, allowed, 5).tolist() == expected
-    having = [any(code > 2 for code in own) for own in lists]
-    assert any_of(codes > 2, offsets).tolist() == having
 
 
 # Changes
@@ -484,54 +441,6 @@ def test_members_of_json_and_columns_of_csv_are_fields(tmp_path):
 
 
 # FieldColumns on disk
-
-SCALARS = {
-    "number": st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False),
-    "keyword": st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map("k".__add__),
-    "date": st.datetimes().map(lambda at: f"{at.isoformat()}Z"),
-}
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw documents with up to three fields, each of one type."""
-    names = draw(st.lists(st.sampled_from("abc"), unique=True))
-    types = {name: SCALARS[draw(st.sampled_from(sorted(SCALARS)))] for name in names}
-    values = {
-        name: type_ | st.lists(type_, max_size=3) | st.none() for name, type_ in types.items()
-    }
-    return draw(st.lists(st.fixed_dictionaries({}, optional=values), min_size=1, max_size=8))
-
-
-def kept(value: Any) -> Any:
-    """Return a value as a column has it: an instant as the same instant."""
-    if isinstance(value, list):
-        return [kept(one) for one in value]
-    instant = parse_date(value) if isinstance(value, str) else None
-    return value if instant is None else instant
-
-
-@settings(deadline=None, max_examples=60)
-@given(records=tables())
-def test_what_is_written_is_read(records, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fields")
-    plain_rows = [
-        {name: one for name, value in record.items() if (one := plain(value)) is not None}
-        for record in records
-    ]
-    with FieldWriter(folder / "fields") as writer:
-        for i, record in enumerate(plain_rows):
-            writer.append(str(i), record)
-    assert [path.name for path in folder.iterdir()] in ([], ["fields"])
-    columns = FieldColumns(folder / "fields", len(records))
-    for i, record in enumerate(plain_rows):
-        result = columns.of(i)
-        assert result.keys() == record.keys()
-        for name, value in record.items():
-            several = columns[name].type.multiple and not isinstance(value, list)
-            assert kept(result[name]) == kept([value] if several else value)
-    for name in columns:
-        columns[name].check()
 
 
 def test_damage_is_found(tmp_path):

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, budgets, folder, read_documents
-from lexicept.corpora.budgets import Budget, NothingToRead
+from lexicept.corpora.budgets import NothingToRead
 from lexicept.corpora.files import read_one
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.markdown import markdown_blocks, parse_markdown, parse_notebook
 from lexicept.corpora.passages import Heading, Parsed, Section
-from lexicept.corpora.pdf import parse_pdf
 from lexicept.corpora.records import checked
 from lexicept.corpora.restructured import parse_restructured
 from lexicept.corpora.skipped import Skipped
@@ -166,17 +165,14 @@ def test_a_text_between_rules_is_kept(tmp_path):
         ("[[Page|label]] [[Other]] :material-check: 10:30:20", ["label Other  10:30:20"]),
         ("[b](x){ .button } [ ] {a} [!x]", ["b [ ] {a} [!x]"]),
         ("<div>\n<p>a<i>b</i></p>c<br>d</div>\n\n*e*", ["ab", "c", "d", "e"]),
+        (
+            "<h1 align=center>My <b>t</b>ool</h1>\n\n## Use `it` {#use .x}\n",
+            [Heading(1, "My tool", "my-tool"), Heading(2, "Use it", "use")],
+        ),
     ],
 )
 def test_markdown_is_read_as_it_is_shown(source, text):
     assert markdown_blocks(source) == text
-
-
-def test_headings_in_html_and_with_anchors_of_their_own():
-    assert markdown_blocks("<h1 align=center>My <b>t</b>ool</h1>\n\n## Use `it` {#use .x}\n") == [
-        Heading(1, "My tool", "my-tool"),
-        Heading(2, "Use it", "use"),
-    ]
 
 
 # Without fences, whose languages are not shown.
@@ -191,12 +187,6 @@ def test_no_letter_of_markdown_is_lost(text):
     assert letters("".join(spelled)) == letters(text)
     found = "\n".join([parsed.title, *(f"{s.title}\n{s.text}" for s in parsed.sections)])
     assert all(section in found for section in spelled)
-
-
-@given(st.text('{}%<># [](:)!^|`"\n-=?ab\x01', max_size=60))
-def test_any_text_is_markdown(text):
-    for section in parse_markdown(text).sections:
-        assert isinstance(section.text, str)
 
 
 # reStructuredText
@@ -256,12 +246,6 @@ def test_docutils_is_left_as_it_was():
     assert directives._directives == before
 
 
-@given(st.text("a_`*|:.[]=-\n \\<>", max_size=60))
-def test_any_text_is_restructured_text(text):
-    parsed = parse_restructured(text)
-    assert all(isinstance(section.text, str) for section in parsed.sections)
-
-
 # Notebooks and HTML
 
 
@@ -278,12 +262,12 @@ def test_notebooks_are_their_cells(tmp_path):
         Section("Mice", "Food & drink", "food--drink"),
     )
     text = "At night\n\nimport owls\nowls.hoot()\n\nFood & drink\n\nMice"
-    new = parse_notebook("a.ipynb", json.dumps({"cells": cells}))
+    new = parse_notebook(json.dumps({"cells": cells}))
     assert new == Parsed(text, "Owls", sections)
     # nbformat 3
     cells[0] = {"cell_type": "heading", "level": 1, "source": ["Owls"]}
     cells[1] = {"cell_type": "code", "input": ["At night\n\n", *code["source"]]}
-    old = parse_notebook("a.ipynb", json.dumps({"worksheets": [{"cells": cells}]}))
+    old = parse_notebook(json.dumps({"worksheets": [{"cells": cells}]}))
     assert old == new
     damaged = {"a": "{", "b": "[]", "c": "3", "d": '{"cells": 1}', "e": '{"cells": [{}]}'}
     damaged |= {"f": '{"cells": [{"cell_type": "code", "source": 1}]}', "g": "[" * 100_000}
@@ -291,10 +275,10 @@ def test_notebooks_are_their_cells(tmp_path):
     files |= {"h.ipynb": json.dumps({"cells": []}), "i.ipynb": json.dumps({"cells": [code]})}
     for name, data in files.items():
         (tmp_path / name).write_text(data)
-    with pytest.warns(UserWarning, match="can't be read as a notebook") as warned:
+    with pytest.warns(UserWarning, match="can't be read: ") as warned:
         assert [document.id for document in read_documents(tmp_path)] == ["i.ipynb"]
     (message,) = [str(warning.message) for warning in warned]
-    assert "7 damaged: " in message
+    assert "7 unreadable: " in message
     assert "1 empty: h.ipynb" in message
     single = tmp_path / "i.ipynb"
     assert next(read_documents(single)).text == "import owls\nowls.hoot()"
@@ -344,29 +328,6 @@ def test_pdfs_without_text(tmp_path):
         list(read_documents(tmp_path / "locked.pdf"))
 
 
-def test_the_time_for_a_pdf_is_bounded(tmp_path, monkeypatch):
-    """Ten pages share one stream of 2,000 operators."""
-    monkeypatch.setattr(budgets, "SECONDS", 0.02)
-    monkeypatch.setattr(budgets, "BYTES_A_SECOND", 2**30)
-    stream = b"BT /F 9 Tf " + b"(a) Tj " * 2_000 + b"ET"
-    fonts = b"/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[%s]/Count 10>>" % b" ".join(b"%d 0 R" % n for n in range(4, 14)),
-        b"<</Length %d>>stream\n%s\nendstream" % (len(stream), stream),
-        *[b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 3 0 R%s>>" % fonts] * 10,
-    ]
-    pdf = b"%PDF-1.4\n" + b"".join(
-        b"%d 0 obj\n%s\nendobj\n" % (i, each) for i, each in enumerate(objects, 1)
-    )
-    pdf += b"trailer<</Size 14/Root 1 0 R>>\nstartxref\n0\n%%EOF"
-    path = tmp_path / "a.pdf"
-    path.write_bytes(pdf)
-    with pytest.raises(NothingToRead, match="slow, over 0 seconds of processor"):
-        Budget(str(path)).run(path, lambda: parse_pdf("a.pdf", pdf))
-    assert len(parse_pdf("a.pdf", pdf).sections) == 10
-
-
 def test_the_time_for_a_file_is_bounded(tmp_path, monkeypatch):
     """Texts that take a tenth of a second each or more, and files after them."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -385,25 +346,14 @@ def test_the_time_for_a_file_is_bounded(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(budgets, "RECORDS", 20_000)
     parquet.write_table(pyarrow.table({"text": ["a"] * 20_000}), tmp_path / "rows.parquet")
+    write_pdf(tmp_path / "pages.pdf", ["Owls hunt at night. " * 500] * 4)
     (tmp_path / "z.txt").write_text("good")
     monkeypatch.setattr(budgets, "SECONDS", 0.02)
     monkeypatch.setattr(budgets, "BYTES_A_SECOND", 2**40)
     with pytest.warns(LexiceptWarning) as caught:
         documents = [d for d in read_documents(tmp_path) if ".parquet#" not in d.id]
     assert [document.text for document in documents] == ["good"]
-    assert "8 slow, over 0 seconds of processor time: " in str(caught[0].message)
-
-
-@given(data=st.data())
-def test_damaged_pdfs_are_errors(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "sound.pdf"
-    if not path.exists():
-        write_pdf(path, ["text"])
-    raw = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 5))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    with suppress(InputError, NothingToRead):
-        assert isinstance(parse_pdf("a.pdf", bytes(raw)), Parsed)
+    assert "9 slow, over 0 seconds of processor time: " in str(caught[0].message)
 
 
 # Folders
@@ -461,12 +411,12 @@ def test_what_is_skipped_has_a_reason(tmp_path, monkeypatch):
 def test_packages_that_are_missing(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "b.parquet").write_bytes(b"x")
-    monkeypatch.setattr("lexicept.corpora.files.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     skipped = Skipped("", KINDS)
     assert list(by_id(tmp_path, skipped)) == ["a.txt"]
-    needed = ".parquet (which needs pip install 'lexicept[parquet]')"
+    needed = "unreadable: pyarrow missing: pip install 'lexicept[parquet]'"
     assert skipped.files == [("b.parquet", needed)]
-    with pytest.raises(InputError, match="needs pip install"):
+    with pytest.raises(InputError, match="pyarrow missing: pip install"):
         list(read_documents(tmp_path / "b.parquet"))
 
 
@@ -509,32 +459,3 @@ def test_long_records_of_a_folder_are_cut_as_files_are(tmp_path):
     assert [document.anchor for document in documents["b.csv#7"].passages] == ["1", "2.2"]
     (alone,) = read_documents(tmp_path / "b.csv")
     assert alone.passages == ()
-
-
-@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
-@settings(max_examples=50)
-@given(
-    records=st.lists(
-        st.tuples(st.text("abc", min_size=1), st.text("xyz ."), st.text("01.e-", max_size=4)),
-        unique_by=lambda cells: cells[0],
-        min_size=1,
-    )
-)
-def test_fields_of_tables(tmp_path_factory, name, records):
-    separator = "\t" if name == "a.tsv" else ","
-    path = tmp_path_factory.getbasetemp() / name
-    lines = (separator.join(cells) for cells in [("id", "text", "n"), *records])
-    path.write_text("".join(f"{line}\n" for line in lines))
-    values = [cells[2] for cells in records if cells[2]]
-    try:
-        values_of_row = [json.loads(value) for value in values]
-    except ValueError:
-        values_of_row = None
-    for document, record in zip(read_documents(path), records, strict=True):
-        assert document[:2] == record[:2]
-        if not record[2]:
-            assert document.fields == {}
-        elif values_of_row is None or any(value.strip() != value for value in values):
-            assert document.fields["n"] == record[2]
-        else:
-            assert document.fields["n"] == json.loads(record[2])

@@ -45,14 +45,6 @@ def test_headings_and_fields_of_a_text_document():
     assert parsed.fields == {"author": "Ann Lee", "modified": "2024-03-01T10:00:00Z"}
 
 
-@pytest.mark.parametrize(
-    "title", ["", "PowerPoint Presentation", "Microsoft Word - a.doc", "Report.docx"]
-)
-def test_programs_give_no_title(title):
-    assert parse_office("a.docx", docx(paragraph("owls"), title)).title == ""
-    assert parse_office("a.docx", docx(paragraph("owls"), "On owls")).title == "On owls"
-
-
 def test_a_reader_sees_no_deletions_and_no_hidden_text():
     hidden = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>secret</w:t></w:r>"
     deleted = "<w:del><w:r><w:delText>old</w:delText></w:r></w:del>"

@@ -1,8 +1,6 @@
 """PDF: words divided at line ends, and titles given by authors."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lexicept.corpora.passages import authored
 from lexicept.corpora.pdf import undivided
@@ -25,15 +23,6 @@ from lexicept.corpora.pdf import undivided
 )
 def test_words_divided_at_line_ends_are_whole(text, whole):
     assert undivided(text) == whole
-
-
-@given(st.text(st.sampled_from("aZé1-\u2010\xad \n\f"), max_size=30))
-def test_only_hyphens_and_blanks_change(text):
-    def letters(text):
-        return [character for character in text if character.isalnum()]
-
-    assert letters(undivided(text)) == letters(text)
-    assert undivided(text).count("\f") == text.count("\f")
 
 
 @pytest.mark.parametrize(

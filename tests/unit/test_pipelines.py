@@ -50,7 +50,7 @@ def test_sweep(index, beir, tmp_path):
         )
     assert [point.setting.query_max_active_dims for point in result.points] == [1, None]
     # Both queries that count find their document first, by their first word too.
-    assert [point.mrr for point in result.points] == [2 / 3, 2 / 3]
+    assert [point.values["RR@10"] for point in result.points] == [2 / 3, 2 / 3]
     # Without limits the cost is that of an evaluation.
     measured = lexicept.evaluate(index, beir, "train").values
     assert result.points[1].qd_flops == measured["qd_flops"]

@@ -8,59 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, Query, read_qrels, read_queries
-from lexicept.corpora.pseudo_queries import from_texts, generate, write
+from lexicept.corpora.pseudo_queries import generate, write
 from lexicept.errors import InputError
-
-TEXTS = [
-    "One two three four five. Too short. Six seven eight nine ten!",
-    "",
-    "too short",
-    " ".join(f"w{i}" for i in range(40)),
-    "first line has five words\nsecond line has five words",
-    "一 二 三 四 五。 six",
-]
-SENTENCES = {
-    0: {"One two three four five.", "Six seven eight nine ten!"},
-    3: {" ".join(f"w{i}" for i in range(30))},
-    4: {"first line has five words", "second line has five words"},
-    5: {"一 二 三 四 五。"},
-}
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_every_query_is_a_sentence_of_its_document(seed):
-    sources, queries = from_texts(TEXTS, seed=seed)
-    assert sorted(sources.tolist()) == [0, 3, 4, 5]
-    for source, query in zip(sources.tolist(), queries, strict=True):
-        assert query in SENTENCES[source]
-
-
-def test_sentences_are_drawn_by_seed_and_count():
-    drawn = {from_texts(TEXTS[:1], seed=seed)[1][0] for seed in range(40)}
-    assert drawn == SENTENCES[0]
-    sources, queries = from_texts(TEXTS, count=2, seed=1)
-    assert (len(sources), len(queries)) == (2, 2)
-    assert from_texts(TEXTS, count=2, seed=1)[1] == queries
-
-
-def test_half_of_a_sentence_keeps_the_order_of_its_words():
-    sources, queries = from_texts(TEXTS, share=0.5)
-    assert sorted(map(len, map(str.split, queries))) == [3, 3, 3, 15]
-    for source, query in zip(sources.tolist(), queries, strict=True):
-        words = query.split()
-        assert any(
-            words == [word for word in sentence.split() if word in words]
-            for sentence in SENTENCES[source]
-        )
-
-
-@pytest.mark.parametrize("texts", [[], ["", "short"]])
-def test_no_sentences(texts):
-    sources, queries = from_texts(texts)
-    assert (sources.tolist(), queries) == ([], [])
-
-
-# Queries to train on
 
 WORDS = [f"w{i}" for i in range(40)]
 DOCUMENTS = [
@@ -134,9 +83,9 @@ def test_other_documents_change_nothing(documents, seed):
 
 def test_arguments_of_generate():
     with pytest.raises(InputError, match="no kind 'word' of pseudo-queries, only: title, sent"):
-        generate(DOCUMENTS, "word")
+        next(generate(DOCUMENTS, "word"))
     with pytest.raises(InputError, match="at least 1, not 0"):
-        generate(DOCUMENTS, per_document=0)
+        next(generate(DOCUMENTS, per_document=0))
 
 
 def test_pseudo_queries_become_a_beir_folder(tmp_path):

@@ -1,6 +1,5 @@
 """Files on disk: round trips, damage of every kind, and replacement in one step."""
 
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,23 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import (
     CSRWriter,
-    StoredRows,
     let_go,
     load_array,
     load_csr,
     save_array,
     save_csr,
 )
-from lexicept.storage.files import read_json, replace_file, sync_folder, write_json
+from lexicept.storage.files import read_json, sync_folder
 from lexicept.storage.manifest import check_files, describe_files
 from lexicept.storage.texts import TextStore
-from support.strategies import read_bytes, sparse_matrices
+from support.strategies import sparse_matrices
 
 Folders = pytest.TempPathFactory
 
@@ -126,24 +124,6 @@ def test_missing_files_and_arrays_of_another_type_are_refused(tmp_path):
     assert load_array(tmp_path / "b.npy", np.float64, ndim=2).shape == (3, 3)
 
 
-@given(st.data())
-def test_damaged_arrays_are_refused_or_read(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("array") / "a.npy"
-    save_array(path, np.arange(4, dtype=np.int64))
-    raw = bytearray(path.read_bytes())
-    for position in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
-        raw[position] = data.draw(st.integers(0, 255))
-    path.write_bytes(raw[: data.draw(st.integers(0, len(raw)))])
-    try:
-        array = load_array(path, np.int64)
-    except IndexFormatError as error:
-        message = str(error)
-    else:
-        assert (array.dtype, array.ndim) == (np.int64, 1)
-        return
-    assert str(path) in message
-
-
 @settings(max_examples=40)
 @given(sparse_matrices())
 def test_matrices_come_back(tmp_path_factory, matrix):
@@ -213,21 +193,6 @@ def test_object_arrays_are_not_unpickled(matrix):
 # Files
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_failed_write_keeps_the_old_content(tmp_path, monkeypatch, step):
-    path = tmp_path / "file"
-    replace_file(path, b"old")
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, step, fail)
-    with pytest.raises(OSError, match="disk full"):
-        replace_file(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
-
-
 def test_check_files_finds_every_damage(tmp_path):
     (tmp_path / "part" / "deep").mkdir(parents=True)
     path = tmp_path / "part" / "deep" / "f"
@@ -259,31 +224,6 @@ def test_sync_folder_visits_every_file_and_folder(tmp_path, monkeypatch):
     assert set(synced) == {p.stat().st_ino for p in (tmp_path, tmp_path / "a", tmp_path / "a/f")}
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text('aé猫\n"\\'),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abé"), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=40)
-@given(st.dictionaries(st.text("abé"), JSON, max_size=4))
-def test_json_comes_back(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("json") / "f.json"
-    write_json(path, data)
-    assert read_json(path) == data
-
-
-@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-@example(b"[" * 100_000)
-def test_any_bytes_are_a_json_object_or_refused(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("json") / "f.json"
-    value = read_bytes(read_json, data, path, IndexFormatError)
-    if value is not None:
-        assert value == json.loads(data)
-        assert isinstance(value, dict)
-
-
 # Matrices in pieces
 
 
@@ -305,15 +245,3 @@ def test_blocks_are_written_as_the_whole(tmp_path_factory, blocks, data):
             (folder / f"{n}.{array_name}.npy").read_bytes() for n in ("blocks", "whole")
         )
         assert written == expected
-
-
-@settings(max_examples=40)
-@given(sparse_matrices(columns=4), st.data())
-def test_neighbouring_rows(tmp_path_factory, matrix, data):
-    prefix = tmp_path_factory.mktemp("rows") / "m"
-    save_csr(prefix, matrix)
-    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, matrix.shape[0])] * 2)))
-    stored = StoredRows(prefix, 4)[start:stop]
-    assert stored.load().toarray().tolist() == matrix[start:stop].toarray().tolist()
-    assert np.diff(stored.indptr).tolist() == np.diff(matrix[start:stop].indptr).tolist()
-    assert stored[1:].load().toarray().tolist() == matrix[start:stop][1:].toarray().tolist()

@@ -122,7 +122,7 @@ def test_unreadable_files_keep_what_the_index_has(folder, path):
         assert done.num_errors == 1
         assert done.errors == [f"{folder / 'stock.csv'}, line 2: 3 values, the header has 2"]
         (name, reason), *others = done.skipped
-        assert (name, reason.split(": ")[:2]) == ("birds.pdf", ["damaged", "can't be read as PDF"])
+        assert (name, reason.split(": ")[:2]) == ("birds.pdf", ["unreadable", "can't be read"])
         assert others == [("brief.txt", "empty")]
     assert ids(path, "owls") == ["birds.pdf"]
     assert "notes/3.md" not in ids(path, "dog")  # read without the year
@@ -143,19 +143,19 @@ def test_documents_stay_where_their_parser_is_missing(folder, path, monkeypatch)
     sync(folder, path)
     sound = table.read_bytes()
     with monkeypatch.context() as without:
-        without.setattr("lexicept.corpora.files.find_spec", lambda name: None)
+        without.setattr("importlib.util.find_spec", lambda name: None)
         assert counts(sync(folder, path)) == (0, 0, 0, 16)
         parquet.write_table(pyarrow.table({"id": ["b"], "text": ["Herons."]}), table)
         done = sync(folder, path)
         assert counts(done) == (0, 0, 0, 16)
-        needed = ".parquet (which needs pip install 'lexicept[parquet]')"
+        needed = "unreadable: pyarrow missing: pip install 'lexicept[parquet]'"
         assert done.skipped == [("birds.parquet", needed)]
         assert ids(path, "puffins") == ["birds.parquet#b"]
     assert counts(sync(folder, path)) == (0, 1, 0, 15)
     assert ids(path, "puffins") == []
     table.write_bytes(sound)
     with monkeypatch.context() as without:
-        without.setattr("lexicept.corpora.files.find_spec", lambda name: None)
+        without.setattr("importlib.util.find_spec", lambda name: None)
         sync(folder, path)
         table.unlink()
         assert counts(sync(folder, path)) == (0, 0, 1, 15)

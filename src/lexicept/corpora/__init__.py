@@ -12,7 +12,6 @@ from lexicept.corpora.files import (
     ONE_DOCUMENT,
     RECORDS,
     extension_of,
-    missing_package,
     read_file,
     read_records,
     within_budget,
@@ -143,8 +142,6 @@ def _read_documents(source: str, skipped: Skipped) -> Records[Document]:
 def _only(path: str, records: Records[Document], skipped: Skipped) -> Records[Document]:
     """Yield the records of a source that is one file; an error of the file is the last record's."""
     try:
-        if (needed := missing_package(extension_of(path))) is not None:
-            raise InputError(f"{path}: can't be read: {needed}")
         yield from within_budget(path, records, skipped)
     except NothingToRead as reason:
         yield Location(path), partial(_raise, InputError(f"{path}: nothing to read: {reason}"))

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import TypeAlias
 
 from lexicept.corpora import comma_separated, json_lines, tables, tsv
@@ -30,22 +29,22 @@ from lexicept.corpora.text_encoding import BinaryError, decode_text
 Parser: TypeAlias = Callable[[str, bytes], Parsed]
 
 
-def _of_text(parse: Callable[[str, str], Parsed]) -> Parser:
-    return lambda path, raw: parse(path, decode_text(raw))
+def _of_text(parse: Callable[[str], Parsed]) -> Parser:
+    return lambda _, raw: parse(decode_text(raw))
 
 
-_PLAIN = _of_text(lambda _, text: Parsed(text, "", (Section(text),)))
+_PLAIN = _of_text(lambda text: Parsed(text, "", (Section(text),)))
 _PARSERS: dict[str, Parser] = {
     **dict.fromkeys((".txt", ".text"), _PLAIN),
-    **dict.fromkeys((".md", ".markdown"), _of_text(lambda _, text: parse_markdown(text))),
-    **dict.fromkeys((".rst", ".rest"), _of_text(lambda _, text: parse_restructured(text))),
+    **dict.fromkeys((".md", ".markdown"), _of_text(parse_markdown)),
+    **dict.fromkeys((".rst", ".rest"), _of_text(parse_restructured)),
     **dict.fromkeys((".html", ".htm", ".xhtml"), parse_html),
     ".ipynb": _of_text(parse_notebook),
     ".pdf": parse_pdf,
     **dict.fromkeys(_OFFICE, parse_office),
     ".epub": parse_epub,
     ".eml": lambda path, raw: parse_mail(path, raw, parse_attachment),
-    **dict.fromkeys(_MARKUP, _of_text(lambda p, text: parse_markup(extension_of(p), text))),
+    **{extension: _of_text(partial(parse_markup, extension)) for extension in _MARKUP},
 }
 ONE_DOCUMENT = tuple(_PARSERS)
 """Extensions of files that are one document."""
@@ -78,13 +77,6 @@ SOURCE_CODE = frozenset((
     ".rs", ".scala", ".sh", ".sql", ".swift", ".toml", ".ts", ".tsx", ".vue", ".yaml", ".yml",
 ))  # fmt: skip
 """Extensions of files that are read where they are asked for."""
-
-
-def missing_package(extension: str) -> str | None:
-    """Return an extension and the missing package, for messages; None if nothing is missing."""
-    if extension != ".parquet" or find_spec("pyarrow") is not None:
-        return None
-    return f"{extension} (which needs pip install 'lexicept[parquet]')"
 
 
 def extension_of(path: str) -> str:

@@ -17,12 +17,11 @@ from lexicept.corpora.files import (
     RECORDS,
     SOURCE_CODE,
     extension_of,
-    missing_package,
     read_file,
     within_budget,
 )
 from lexicept.corpora.records import Document, Location, Records, id_of, readable
-from lexicept.corpora.skipped import DAMAGED, Skipped, UnreadFileError
+from lexicept.corpora.skipped import UNREADABLE, Skipped, UnreadFileError
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256
 
@@ -70,9 +69,6 @@ class Folder:
             errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
             yielded = False
             try:
-                if needed := missing_package(extension_of(path)):
-                    self.checksums[name] = UNREAD
-                    raise NothingToRead(needed)
                 with readable(path):
                     if os.path.getsize(path) > LARGEST and extension_of(path) not in RECORDS:
                         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
@@ -89,7 +85,7 @@ class Folder:
             except InputError as error:
                 self.checksums[name] = UNREAD
                 damage = str(error).removeprefix(path).lstrip(",: ")
-                yield Location(path), partial(_raise, path, inside, f"{DAMAGED}: {damage}")
+                yield Location(path), partial(_raise, path, inside, f"{UNREADABLE}: {damage}")
 
     def _names(self) -> Iterator[str]:
         def refuse(error: OSError) -> None:
@@ -117,7 +113,7 @@ class Folder:
     def _keeps(self, path: PurePath, reason: str | None) -> bool:
         """Return True without a reason to leave a file or folder out; note the reason."""
         if reason is not None:
-            self.skipped.file(path.as_posix(), reason)
+            self.skipped.files.append((path.as_posix(), reason))
         return reason is None
 
     def _reason(self, path: str, name: str) -> str | None:
@@ -135,8 +131,8 @@ def file_of(document_id: str) -> str:
 
 
 def _skip_reason(path: str, name: str, root: str, included: bool) -> str | None:
-    """Return the reason to skip a file: hidden, or its type and the package to install; None for
-    a readable or ``included`` file."""
+    """Return the reason to skip a file: hidden, no plain file, or its type; None for a readable or
+    ``included`` file."""
     if name.startswith("."):
         return "hidden"
     if os.path.islink(path):

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from lexicept.corpora.records import Document, Location, Qrel, Query, Records, readable
-from lexicept.errors import InputError, message_of
+from lexicept.errors import InputError, message_of, require
 from lexicept.fields.values import fields_in
 
 T = TypeVar("T")
@@ -36,20 +36,11 @@ def read_qrels(name: str, split: str) -> Iterator[Qrel]:
     return (read() for _, read in _records(name, "judgement", qrels, _qrel))
 
 
-def _package() -> Any:
-    try:
-        return import_module("ir_datasets")
-    except ImportError as error:
-        raise InputError(
-            "names of datasets need `pip install ir_datasets` (the extra lexicept[ir-datasets])"
-        ) from error
-
-
 def load(name: str) -> Any:
     """Return the dataset of a name. Raises InputError for an unknown name, or a missing package."""
-    package = _package()
+    require("ir-datasets", "ir_datasets")
     try:
-        return package.load(name)
+        return import_module("ir_datasets").load(name)
     except KeyError as error:
         raise InputError(f"ir_datasets knows no {name!r}") from error
 
@@ -62,7 +53,9 @@ def _load_split(name: str, split: str, records: str) -> Any:
         dataset = load(name)
     if getattr(dataset, f"has_{records}")():
         return dataset
-    below = sorted(key for key in _package().registry if key.startswith(f"{name}/"))
+    below = sorted(
+        key for key in import_module("ir_datasets").registry if key.startswith(f"{name}/")
+    )
     names = ", ".join(below) or "nothing"
     raise InputError(
         f"{name}: no {records} for the split {split!r}; ir_datasets has below it: {names}"

@@ -19,7 +19,7 @@ from lexicept.corpora.lines import open_bytes
 from lexicept.corpora.passages import TITLES, Parsed, Section, with_passages
 from lexicept.corpora.records import Document, Location, Records
 from lexicept.corpora.text_encoding import BinaryError, decode_text
-from lexicept.errors import LexiceptError
+from lexicept.errors import message_of
 from lexicept.sanitize import one_line
 
 MOST_PARTS = 1_000
@@ -104,8 +104,10 @@ def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator
             parsed = Parsed("", "", (Section(_text(part, payload)),))
         else:
             return
-    except (BinaryError, NothingToRead, LexiceptError) as error:
-        note(f"attachment {name or part.get_content_type()} skipped: {error or 'binary'}")
+    # Of any library: one attachment never ends the reading of the mail.
+    except Exception as error:
+        reason = "binary" if isinstance(error, BinaryError) else message_of(error)
+        note(f"attachment {name or part.get_content_type()} skipped: {reason}")
         return
     for section in parsed.sections:
         titles = dict.fromkeys(title for title in (name, section.title) if title)

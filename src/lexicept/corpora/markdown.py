@@ -16,7 +16,7 @@ from lexicept.corpora.budgets import FRONT_MATTER, NESTED_TEXTS, NESTING, check_
 from lexicept.corpora.html import blocks_of
 from lexicept.corpora.json_lines import RESERVED
 from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks, spelled
-from lexicept.errors import InputError, message_of
+from lexicept.errors import message_of
 from lexicept.fields.values import MOST_FIELDS
 
 if TYPE_CHECKING:
@@ -265,16 +265,10 @@ def _front_fields(text: str, toml: bool) -> dict[str, Any] | None:
     return fields
 
 
-def parse_notebook(path: str, text: str) -> Parsed:
-    """Parse a notebook of nbformat 3 or 4. The title is the first heading of level 1.
-
-    Raises InputError for broken JSON, and for JSON that is no notebook.
-    """
-    try:
-        return parsed_blocks(list(_cells(json.loads(text))))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        cause = f"{type(error).__name__}: {error!s:.80}"
-        raise InputError(f"{path}: can't be read as a notebook: {cause}") from error
+def parse_notebook(text: str) -> Parsed:
+    """Parse a notebook of nbformat 3 or 4. The title is the first heading of level 1. Raises
+    ValueError and the like for broken JSON, and for JSON that is no notebook."""
+    return parsed_blocks(list(_cells(json.loads(text))))
 
 
 def _cells(notebook: Any) -> Iterator[Block]:

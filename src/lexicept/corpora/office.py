@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from lexicept.corpora.budgets import NothingToRead, check_time
 from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks
-from lexicept.corpora.zipped_xml import ENCRYPTED, Archive, child, described, get, text_of
+from lexicept.corpora.zipped_xml import ENCRYPTED, Archive, described, get, text_of
 
 MOST_REPEATED = 1_000
 """Most copies of a cell or row that a sheet repeats."""
@@ -71,8 +71,8 @@ class _Word:
     def _styles(self, styles: Iterable[Element]) -> Iterator[tuple[str, int]]:
         """Yield the level of each style of headings."""
         for style in styles:
-            stated = get(child(style, "name"), "val").lower()
-            outline = get(child(style, "pPr", "outlineLvl"), "val")
+            stated = get(style.find("name"), "val").lower()
+            outline = get(style.find("pPr/outlineLvl"), "val")
             if match := re.fullmatch(r"heading (\d)", stated):
                 yield get(style, "styleId"), int(match[1])
             elif stated == "title":
@@ -84,8 +84,8 @@ class _Word:
         for below in () if element is None else element:
             check_time()
             if below.tag == "p":
-                level = self._levels.get(get(child(below, "pPr", "pStyle"), "val"), 0)
-                outline = get(child(below, "pPr", "outlineLvl"), "val")
+                level = self._levels.get(get(below.find("pPr/pStyle"), "val"), 0)
+                outline = get(below.find("pPr/outlineLvl"), "val")
                 level = int(outline) + 1 if outline in set("012345678") else level
                 text = self._text(below).strip()
                 yield from _heading(level, " ".join(text.split())) if level else [text]
@@ -104,7 +104,7 @@ class _Word:
 
 
 def _is_hidden(run: Element) -> bool:
-    vanish = child(run, "rPr", "vanish")
+    vanish = run.find("rPr/vanish")
     return vanish is not None and get(vanish, "val") not in ("0", "false")
 
 
@@ -151,7 +151,7 @@ def _slide(archive: Archive, path: str, index: int) -> Iterator[Block]:
 
 
 def _role(shape: Element) -> str:
-    return get(child(shape, "nvSpPr", "nvPr", "ph"), "type")
+    return get(shape.find("nvSpPr/nvPr/ph"), "type")
 
 
 def _lines(body: Element | None) -> list[str]:
@@ -225,7 +225,7 @@ def _workbook(archive: Archive) -> Iterator[Block]:
     custom = {get(f, "numFmtId"): get(f, "formatCode") for f in styles.iter("numFmt")}
     ids = [get(style, "numFmtId") for style in styles.findall("cellXfs/xf")]
     formats = [custom.get(i) or _FORMATS.get(int(i) if i.isdecimal() else 0, "") for i in ids]
-    from_1904 = get(child(book, "workbookPr"), "date1904") in ("1", "true")
+    from_1904 = get(book.find("workbookPr"), "date1904") in ("1", "true")
     start = datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30)
     sheets = _Sheets(strings, formats, start)
     for sheet in book.iter("sheet"):
@@ -244,7 +244,7 @@ def _open_document(archive: Archive) -> Iterator[Block]:
         raise NothingToRead(ENCRYPTED)
     if "content.xml" not in archive.names:
         raise NothingToRead("damaged: content.xml is missing")
-    body = child(archive.xml("content.xml"), "body")
+    body = archive.xml("content.xml").find("body")
     for section in () if body is None else body:
         yield from _open_blocks(section)
 

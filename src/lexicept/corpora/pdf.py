@@ -15,7 +15,6 @@ from lexicept.corpora.budgets import NothingToRead, check_time
 from lexicept.corpora.passages import TOO_LONG, Parsed, Section, authored
 from lexicept.corpora.records import MOST_CHARACTERS
 from lexicept.corpora.zipped_xml import ENCRYPTED
-from lexicept.errors import InputError, message_of
 
 NO_TEXT = "without text, such as scanned pages"
 
@@ -29,30 +28,24 @@ _WORD = regex.compile(r"[\p{L}\p{M}]+")
 
 def parse_pdf(path: str, raw: bytes) -> Parsed:
     """Parse a file, also a file with an empty password. Raises NothingToRead for a file that needs
-    a password, takes too long, or whose pages have no text, or too much of it. Raises InputError if
-    pypdf can't read the file."""
+    a password, takes too long, or whose pages have no text, or too much of it. Broken files end in
+    pypdf's errors, of any kind."""
     pypdf: Any = import_module("pypdf")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it prints what it repairs
     pages: list[str] = []
     size = 0
-    try:
-        reader = pypdf.PdfReader(io.BytesIO(raw))
-        if reader.is_encrypted and not _unlocked(pypdf, reader):
-            raise NothingToRead(ENCRYPTED)
-        for page in reader.pages:
-            check_time()
-            # Pages may draw one stream again and again; pypdf limits the size of each.
-            pages.append(_clean(page.extract_text(visitor_operand_before=check_time)))
-            size += len(pages[-1])
-            if size > MOST_CHARACTERS:
-                raise NothingToRead(TOO_LONG)
-        stated = None if reader.metadata is None else reader.metadata.title
-        title = authored(_clean(stated)) if isinstance(stated, str) else ""
-    except NothingToRead:
-        raise
-    # Broken files end in errors of any kind.
-    except Exception as error:
-        raise InputError(f"{path}: can't be read as PDF: {message_of(error, 200)}") from error
+    reader = pypdf.PdfReader(io.BytesIO(raw))
+    if reader.is_encrypted and not _unlocked(pypdf, reader):
+        raise NothingToRead(ENCRYPTED)
+    for page in reader.pages:
+        check_time()
+        # Pages may draw one stream again and again; pypdf limits the size of each.
+        pages.append(_clean(page.extract_text(visitor_operand_before=check_time)))
+        size += len(pages[-1])
+        if size > MOST_CHARACTERS:
+            raise NothingToRead(TOO_LONG)
+    stated = None if reader.metadata is None else reader.metadata.title
+    title = authored(_clean(stated)) if isinstance(stated, str) else ""
     if not any(pages):
         raise NothingToRead(NO_TEXT)
     pages = undivided("\f".join(page.replace("\f", "\n") for page in pages)).split("\f")

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,35 +16,10 @@ from lexicept.corpora import Document, Qrel, Query
 from lexicept.errors import InputError
 from lexicept.storage.files import replacing_text
 from lexicept.storage.workspace import refuse_existing
-from lexicept.vectors import Integers
 
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _MIN_WORDS, _MAX_WORDS = 5, 30
 _MAX_SPAN = 15
-
-
-def from_texts(
-    texts: Sequence[str], count: int = 500, seed: int = 0, share: float = 1.0
-) -> tuple[Integers, list[str]]:
-    """Take one random sentence each of up to ``count`` random documents with a sentence of 5 words
-    or more, cut at 30, or a ``share`` of its words, at least 3, in their order. Return the index
-    of each query's document, and the queries."""
-    random = np.random.default_rng(seed)
-    indices: list[int] = []
-    queries: list[str] = []
-    for document in random.permutation(len(texts)):
-        if len(queries) == count:
-            break
-        sentences = [s.split() for s in _SENTENCE_END.split(texts[int(document)])]
-        candidates = [words for words in sentences if len(words) >= _MIN_WORDS]
-        if candidates:
-            words = candidates[random.integers(len(candidates))][:_MAX_WORDS]
-            if share < 1:
-                positions = random.permutation(len(words))[: max(3, round(share * len(words)))]
-                words = [words[position] for position in sorted(positions)]
-            indices.append(int(document))
-            queries.append(" ".join(words))
-    return np.array(indices, dtype=np.int64), queries
 
 
 def random_for(seed: int, name: str) -> np.random.Generator:
@@ -69,21 +44,15 @@ def generate(
     if per_document < 1:
         raise InputError(f"per_document must be at least 1, not {per_document}")
     makers = list(_SOURCES.values()) if source == "mixed" else [_SOURCES[source]]
-    return _generate(documents, makers, per_document, seed)
-
-
-def _generate(
-    documents: Iterable[Document], makers: Sequence[_Source], per_document: int, seed: int
-) -> Iterator[tuple[str, str]]:
     for document in documents:
         random = random_for(seed, document.id)
-        sources = [make(document, random) for make in makers]
+        queries = [make(document, random) for make in makers]
         texts: set[str] = set()
-        while sources and len(texts) < per_document:
-            source = sources[random.integers(len(sources))]
-            query = next(source, None)
+        while queries and len(texts) < per_document:
+            drawn = queries[random.integers(len(queries))]
+            query = next(drawn, None)
             if query is None:
-                sources.remove(source)
+                queries.remove(drawn)
             elif query not in texts:
                 texts.add(query)
                 yield document.id, query
@@ -95,10 +64,15 @@ def _title(document: Document, random: np.random.Generator) -> Iterator[str]:
 
 
 def _sentences(document: Document, random: np.random.Generator) -> Iterator[str]:
-    sentences = [sentence.split() for sentence in _SENTENCE_END.split(document.text)]
-    long = [words for words in sentences if len(words) >= _MIN_WORDS]
-    for index in random.permutation(len(long)):
-        yield " ".join(long[index][:_MAX_WORDS])
+    sentences = sentences_of(document.text)
+    for index in random.permutation(len(sentences)):
+        yield " ".join(sentences[index])
+
+
+def sentences_of(text: str) -> list[list[str]]:
+    """Return the words of each sentence of 5 words or more, cut at 30."""
+    sentences = (sentence.split()[:_MAX_WORDS] for sentence in _SENTENCE_END.split(text))
+    return [words for words in sentences if len(words) >= _MIN_WORDS]
 
 
 def _spans(document: Document, random: np.random.Generator) -> Iterator[str]:

@@ -15,6 +15,7 @@ _SKIPPED = {"test", "tests", "idle_test", "lib2to3"}
 _TOPICS = "pydoc_data.topics"
 _BLOCKS = (ast.stmt, ast.excepthandler, ast.match_case)
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def read_documents() -> Records[Document]:
@@ -60,24 +61,15 @@ def _modules(stdlib: str) -> Iterator[tuple[str, str]]:
                     yield ".".join(names), os.path.join(folder, file)
 
 
-def _docstrings(
-    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, name: str
-) -> Iterator[tuple[int, str, str]]:
-    if text := ast.get_docstring(node):
+def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[int, str, str]]:
+    """Yield line, name and text of the docstrings in a node, those under `if`, `try`, `with` and
+    the like included."""
+    if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
         yield getattr(node, "lineno", 1), name, text
-    for definition in _definitions(node):
-        yield from _docstrings(definition, f"{name}.{definition.name}")
-
-
-def _definitions(
-    node: ast.AST,
-) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the definitions in a body, those under `if`, `try`, `with` and the like included."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, _DEFINITIONS):
-            yield child
-        elif isinstance(child, _BLOCKS):
-            yield from _definitions(child)
+        if isinstance(child, _BLOCKS):
+            inner = f"{name}.{child.name}" if isinstance(child, _DEFINITIONS) else name
+            yield from _docstrings(child, inner)
 
 
 def _topics(tree: ast.Module) -> Iterator[tuple[str, str]]:

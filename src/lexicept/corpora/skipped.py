@@ -9,8 +9,8 @@ from lexicept.errors import InputError, LexiceptWarning
 EXAMPLES = 5
 """Most names of files for a reason in a warning."""
 
-DAMAGED = "damaged"
-"""Reason to skip a file that breaks off, or a parser refuses."""
+UNREADABLE = "unreadable"
+"""Reason to skip a file that breaks off, a parser refuses, or needs a missing package."""
 
 MESSAGES = 20
 """Most errors in a warning."""
@@ -43,15 +43,11 @@ class Skipped:
         self.first: str | None = None
         """The first error of a file or record."""
 
-    def file(self, name: str, reason: str) -> None:
-        """Note a skipped file, with the reason."""
-        self.files.append((name, reason))
-
     def error(self, error: InputError) -> None:
         """Note an unreadable file or record."""
         self.first = self.first or str(error)
         if isinstance(error, UnreadFileError):
-            self.file(error.name, error.reason)
+            self.files.append((error.name, error.reason))
             return
         self.num_errors += 1
         if len(self.errors) < MESSAGES:

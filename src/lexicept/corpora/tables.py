@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import chain, islice
@@ -13,7 +12,7 @@ from typing import Any
 
 from lexicept.corpora.budgets import check_bytes
 from lexicept.corpora.json_lines import DOCUMENT_TEXTS, RESERVED, to_document
-from lexicept.corpora.records import Document, Location, Records, readable
+from lexicept.corpora.records import Document, Location, Records
 from lexicept.errors import InputError, require
 from lexicept.fields.values import as_typed
 
@@ -117,11 +116,11 @@ _INDEX = "__index_level_"
 
 def read_parquet(path: str) -> Records[Document]:
     """Yield the documents of a file with the columns id, text and, optionally, title; other columns
-    are fields, and a missing id is the row's number. Raises InputError if pyarrow is missing, or
-    the file can't be read; from the function of a row, for a missing or mistyped value."""
+    are fields, and a missing id is the row's number. Raises InputError if pyarrow is missing, and
+    pyarrow's errors; from the function of a row, for a missing or mistyped value."""
     require("parquet", "pyarrow")
     parquet = import_module("pyarrow.parquet")
-    with _sound(path), parquet.ParquetFile(path) as file:
+    with parquet.ParquetFile(path) as file:
         groups = map(file.metadata.row_group, range(file.num_row_groups))
         check_bytes(sum(group.total_byte_size for group in groups))
         records = chain.from_iterable(_batches(file))
@@ -138,17 +137,6 @@ def _batches(file: Any) -> Iterator[list[dict[str, Any]]]:
         count += batch.nbytes
         check_bytes(count)
         yield batch.to_pylist()
-
-
-@contextmanager
-def _sound(path: str) -> Iterator[None]:
-    """Turn the errors of pyarrow into InputError."""
-    arrow = import_module("pyarrow")
-    try:
-        with readable(path):
-            yield
-    except arrow.ArrowException as error:
-        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _record(location: Location, record: Mapping[str, Any]) -> Document:

@@ -111,13 +111,6 @@ def get(element: Element | None, name: str) -> str:
     return next((value for key, value in attributes if _local(key) == name), "")
 
 
-def child(element: Element | None, *names: str) -> Element | None:
-    """Return the first descendant along a path of names; None if absent."""
-    for name in names:
-        element = None if element is None else element.find(name)
-    return element
-
-
 def text_of(element: Element | None) -> str:
     """Return the text of an element and of all elements in it, with single blanks."""
     return "" if element is None else " ".join("".join(element.itertext()).split())

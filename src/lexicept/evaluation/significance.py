@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lexicept.errors import InputError
-
 LEVEL = 0.95
 """Level of confidence intervals."""
 
@@ -30,16 +28,6 @@ class Interval(NamedTuple):
 
 
 UNDEFINED = Interval(math.nan, math.nan)
-
-
-class TTest(NamedTuple):
-    """A paired t-test of run A against run B over the same queries."""
-
-    difference: float
-    """Mean of A minus mean of B."""
-    t: float
-    p: float
-    """Two-sided p-value."""
 
 
 class Comparison(NamedTuple):
@@ -88,12 +76,9 @@ def _test(
     measure: str, name: str, system: PerQuery, baseline: str, values: Mapping[str, float]
 ) -> Comparison:
     differences = [system[measure][query] - value for query, value in values.items()]
-    test = TTest(differences[0], math.nan, math.nan)
-    if len(values) > 1:
-        test = paired_t_test(system[measure], values)
-    return Comparison(
-        measure, name, baseline, test.difference, _interval(differences), test.t, test.p, test.p
-    )
+    t, p = paired_t_test(differences)
+    mean = float(np.mean(differences))
+    return Comparison(measure, name, baseline, mean, _interval(differences), t, p, p)
 
 
 def _interval(values: Sequence[float]) -> Interval:
@@ -107,24 +92,19 @@ def _interval(values: Sequence[float]) -> Interval:
     return Interval(mean - half, mean + half)
 
 
-def paired_t_test(a: Mapping[str, float], b: Mapping[str, float]) -> TTest:
-    """Compare one measure's values per query of two runs.
+def paired_t_test(differences: Sequence[float]) -> tuple[float, float]:
+    """Return Student's t and the two-sided p-value of two systems' differences, query by query; NaN
+    for fewer than two queries."""
+    from scipy.stats import ttest_1samp
 
-    Raises:
-        InputError: the queries differ, or there are fewer than two.
-    """
-    from scipy.stats import ttest_rel
-
-    if a.keys() != b.keys() or len(a) < 2:
-        raise InputError(f"a paired test needs the same queries twice: {len(a)} and {len(b)} given")
-    x = np.array([a[query] for query in a])
-    y = np.array([b[query] for query in a])
-    if np.array_equal(x, y):
-        return TTest(0.0, 0.0, 1.0)
+    if len(differences) < 2:
+        return math.nan, math.nan
+    if not any(differences):
+        return 0.0, 1.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the same difference everywhere: t = ±inf
-        result = ttest_rel(x, y)
-    return TTest(float((x - y).mean()), float(result.statistic), float(result.pvalue))
+        result = ttest_1samp(differences, 0.0)
+    return float(result.statistic), float(result.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

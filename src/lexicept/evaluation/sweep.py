@@ -59,10 +59,6 @@ class Point:
         return self.values[NDCG.name]
 
     @property
-    def mrr(self) -> float:
-        return self.values[RR.name]
-
-    @property
     def qd_flops(self) -> float:
         """Shared dimensions of a query and a document, without RRA's offsets."""
         return self.values[QD_FLOPS.name]

@@ -17,7 +17,7 @@ import numpy as np
 from lexicept.corpora import Document, Query
 from lexicept.errors import InputError
 from lexicept.exports.folder import ExportedIndex, at_least, write_numbered_files
-from lexicept.fields.columns import FieldColumn, FieldColumns
+from lexicept.fields.columns import FieldColumn
 from lexicept.progress import Progress
 from lexicept.storage.files import write_json
 from lexicept.storage.workspace import Units
@@ -31,9 +31,6 @@ LONGEST_TERM = 32_766
 
 DEFAULT_MOST_FIELDS = 1_000
 """Fields and objects that an index may have unless its settings say otherwise."""
-
-MOST_OBJECTS = 19
-"""Most objects inside one another, ``GROUP`` among them."""
 
 LARGEST_WEIGHT = 64.0
 """Largest weight of a query's dimension."""
@@ -68,7 +65,6 @@ class _Bulk(ABC):
         columns = exported.index.fields
         properties: dict[str, Any] = {name: {"type": "text"} for name in ("title", "text")}
         if len(columns):
-            self._check_names(columns)
             types = {name: {"type": _type(columns[name])} for name in columns}
             properties[GROUP] = {"properties": types}
         properties["vector"] = self.field
@@ -100,25 +96,6 @@ class _Bulk(ABC):
             return f"{dumps({'index': {'_id': stored.id}})}\n{dumps(fields)}\n"
 
         write_numbered_files(exported, files, "documents/{:06d}.ndjson", document, progress)
-
-    def _check_names(self, columns: FieldColumns) -> None:
-        """Raise InputError for names that a mapping can't have: it takes dots as objects."""
-        paths = {name: name.split(".") for name in columns}
-        objects = {
-            ".".join(path[:end]): name
-            for name, path in paths.items()
-            for end in range(1, len(path))
-        }
-        for name, path in paths.items():
-            problem = ""
-            if not all(map(str.strip, path)):
-                problem = "which is blank, or blank before or after a dot"
-            elif name in objects:
-                problem = f"which is an object in {objects[name]!r}"
-            elif len(path) > MOST_OBJECTS:
-                problem = f"which has more than {MOST_OBJECTS} objects inside one another"
-            if problem:
-                raise InputError(f"{self.name} can't have the field {name!r}, {problem}: rename it")
 
     def _check(self, document: Document) -> None:
         """Raise InputError for an id or a field that is too long for Lucene."""

@@ -8,7 +8,7 @@ for numbers with fractions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -160,7 +160,7 @@ class ValueCount(NamedTuple):
     documents: int
 
 
-class FieldColumns:
+class FieldColumns(Mapping[str, FieldColumn]):
     """The fields of all documents, as ``FieldWriter`` wrote them; a missing folder has no fields.
     Raises IndexFormatError for damaged files, or another number of documents."""
 
@@ -188,15 +188,8 @@ class FieldColumns:
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and normalize("NFC", name) in self._columns
-
     def __getitem__(self, name: str) -> FieldColumn:
         return self._columns[normalize("NFC", name)]
-
-    def get(self, name: str) -> FieldColumn | None:
-        """Return a column; None for an unknown name."""
-        return self._columns.get(normalize("NFC", name))
 
     def of(self, document: int) -> dict[str, Value]:
         """Return the fields of a document."""

@@ -132,18 +132,17 @@ def _whole_interval(operator: str, value: float) -> Interval:
 
 
 def _fraction_interval(operator: str, value: float) -> Interval:
-    """Return the double-precision numbers within a comparison with a number, exactly."""
+    """Return the numbers in double precision within a comparison with a number, rounded to it."""
     try:
-        nearest = float(value)
+        number = float(value)
     except OverflowError:
-        nearest = math.copysign(math.inf, value)
-    below, above = math.nextafter(nearest, -math.inf), math.nextafter(nearest, math.inf)
-    itself = nearest == value and operator in ("<=", ">=")
-    if operator in ("<", "<="):
-        return -math.inf, nearest if nearest < value or itself else below
-    if operator in (">", ">="):
-        return nearest if nearest > value or itself else above, math.inf
-    return (nearest, nearest) if nearest == value else (1.0, 0.0)
+        number = math.copysign(math.inf, value)
+    return {
+        "<": (-math.inf, math.nextafter(number, -math.inf)),
+        "<=": (-math.inf, number),
+        ">": (math.nextafter(number, math.inf), math.inf),
+        ">=": (number, math.inf),
+    }.get(operator, (number, number))
 
 
 def _date_intervals(condition: Condition, column: FieldColumn) -> list[Interval]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from lexicept.checks import Count, check
-from lexicept.errors import InputError, LexiceptError, ParameterError, require
+from lexicept.errors import InputError, LexiceptError, ParameterError, first_line_of, require
 from lexicept.storage.files import replace_file
 
 RETRIES = 3
@@ -150,7 +150,7 @@ class Cluster:
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
-            raise LexiceptError(f"Ray gave up: {_first_line(error)}") from None
+            raise LexiceptError(f"Ray gave up: {first_line_of(error)}") from None
 
 
 @contextmanager
@@ -208,12 +208,8 @@ def _join(address: str, workers: int | None) -> Any:
             _knock(address)
             ray.init(address=address, **options)
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"no Ray cluster at {address!r}: {_first_line(error)}") from None
+        raise InputError(f"no Ray cluster at {address!r}: {first_line_of(error)}") from None
     return ray
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _knock(address: str) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from itertools import islice
 from math import inf, isnan
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from lexicept.evaluation.significance import intervals
 from lexicept.explanation.contributions import Span
 from lexicept.explanation.html import environment, highlighted
 from lexicept.index.atlas import Concept
-from lexicept.index.builder import Contents
 from lexicept.index.reader import IndexReader
 from lexicept.measures import NDCG, explanations, measure_named
 from lexicept.progress import Progress, silent
@@ -85,12 +85,13 @@ def build_report(
 
 
 def _pseudo_queries(index: IndexReader) -> JudgedQueries:
-    """Return one sentence each of ``PSEUDO_QUERIES`` documents with sentences."""
-    indices, texts = pseudo_queries.from_texts(Contents(index.folder), PSEUDO_QUERIES)
-    ids = [index.ids[number] for number in indices]
-    documents = [index.document_ids[number] for number in indices]
-    qrels = [Qrel(query, document, 1) for query, document in zip(ids, documents, strict=True)]
-    return JudgedQueries([*map(Query, ids, texts)], qrels)
+    """Return one sentence each of ``PSEUDO_QUERIES`` random documents with sentences."""
+    order = np.random.default_rng(0).permutation(len(index)).tolist()
+    entries = map(index.stored, order)
+    drawn = dict(islice(pseudo_queries.generate(entries, "sentence"), PSEUDO_QUERIES))
+    documents = [index.document_ids[index.document_number(name)] for name in drawn]
+    qrels = [Qrel(name, document, 1) for name, document in zip(drawn, documents, strict=True)]
+    return JudgedQueries([Query(name, text) for name, text in drawn.items()], qrels)
 
 
 def _topics(index: IndexReader, vocabulary: str) -> dict[str, Any]:

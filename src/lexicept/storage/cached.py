@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptError, LexiceptWarning
 from lexicept.storage.files import read_json, remove, write_json
-from lexicept.storage.manifest import check_files, describe, describe_files
+from lexicept.storage.manifest import check_files, describe_files
 
 T = TypeVar("T")
 
@@ -54,5 +54,4 @@ def check_recorded(root: Path, record: Path) -> None:
 
 
 def _describe(path: Path, record: Path) -> None:
-    files = describe_files if path.is_dir() else lambda file, root: describe([file], root)
-    write_json(record, {"files": files(path, path.parent)})
+    write_json(record, {"files": describe_files(path, path.parent)})

@@ -69,10 +69,10 @@ def describe(files: Iterable[Path], root: Path) -> dict[str, dict[str, Any]]:
 def describe_files(
     folder: Path, root: Path, described: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the size and checksum of every file below ``folder``; see ``describe``.
+    """Return the size and checksum of every file below ``folder``, or of a file; see ``describe``.
     ``described`` are descriptions of files that are not read."""
     described = described or {}
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    files = (path for path in sorted([folder, *folder.rglob("*")]) if path.is_file())
     new = describe((p for p in files if p.relative_to(root).as_posix() not in described), root)
     return dict(sorted({**described, **new}.items()))
 
