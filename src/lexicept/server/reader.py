@@ -34,8 +34,8 @@ T = TypeVar("T")
 FOLLOW_SECONDS = 1.0
 """Seconds between checks of the index on disk."""
 
-MOST_SECONDS = 60.0
-"""Most seconds between attempts to open an index that can't be opened."""
+RETRY_SECONDS = 10.0
+"""Seconds between attempts to open the same index, which can't be opened."""
 
 BATCH = 32
 """Most queries of one batch."""
@@ -125,7 +125,7 @@ class Reader:
         """The manifest of the generation that is served, and the one that was tried last."""
         self.served = self._open()
         self.state = State("ok")
-        self._wait = self._retry_at = 0.0
+        self._retry_at = 0.0
         # One thread: torch spreads over the cores by itself.
         self._thread = ThreadPoolExecutor(1, "lexicept")
         # Another one for what reads documents, which would wait for a batch of queries there.
@@ -263,16 +263,13 @@ class Reader:
             self._become(State("ok"))
             return
         now = asyncio.get_running_loop().time()
-        if manifest != self._tried:
-            self._wait = 0.0
-        elif now < self._retry_at:
+        if manifest == self._tried and now < self._retry_at:
             return
         self._tried = manifest
         try:
             self.served = await self._load()
         except Exception as error:  # the next update must be followed too
-            self._wait = min(max(FOLLOW_SECONDS, 2 * self._wait), MOST_SECONDS)
-            self._retry_at = now + self._wait
+            self._retry_at = now + RETRY_SECONDS
             if self.state.status != "damaged":
                 self._become(State("stale", self.reason(error)))
         else:
