@@ -1,4 +1,4 @@
-"""Kills, full disks, several processes: the old or the new is there, and the next run ends well."""
+"""Power cuts, kills, full disks, several processes: the old or the new is there, and stays so."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from faults import calls, disk
 from faults.cases import build, build_words_first, execute, index_cases
 from faults.disk import Disk
 from faults.readers import race, read_during_updates, version
-from faults.trials import check, cut_power, fail_calls, flushed, kill, run_undisturbed
+from faults.trials import check, cut_power, fail_calls, flushed, run_undisturbed
 from lexicept.errors import InputError
 from lexicept.index import updates
 from lexicept.index.builder import IndexBuilder
@@ -77,11 +77,6 @@ def test_io_errors(adding, tmp_path):
     tally = fail_calls(adding, tmp_path, lambda indices: some(indices, 1))
     assert not tally.failures
     assert tally.counts["old"] > 0
-
-
-@needs_filters
-def test_killed_at_a_random_moment(whole, tmp_path):
-    assert not kill(whole, tmp_path, 1).failures
 
 
 @needs_filters
