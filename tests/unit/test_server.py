@@ -67,7 +67,7 @@ def get(client: TestClient, address: str, **parameters: Any) -> Any:
     return response.json()
 
 
-@pytest.mark.parametrize("vocabulary", [None, "words", "concepts"])
+@pytest.mark.parametrize("vocabulary", [None, "concepts"])
 def test_search_is_the_indexs(client, index, vocabulary):
     options = {} if vocabulary is None else {"vocabulary": vocabulary}
     answer = get(client, "/search", query=QUERY, top_k=5, **options)
@@ -81,12 +81,10 @@ def test_search_is_the_indexs(client, index, vocabulary):
         assert one["fields"] == document.fields
 
 
-@pytest.mark.parametrize("vocabulary", [None, "words"])
-def test_filters_and_counts(client, index, vocabulary):
-    options = {} if vocabulary is None else {"vocabulary": vocabulary}
+def test_filters_and_counts(client, index):
     given = "number < 20 and part in ['odd']"
-    answer = get(client, "/search", query=QUERY, filter=given, facet=["part", "day"], **options)
-    everything = index.search([QUERY], 31, vocabulary)[0]
+    answer = get(client, "/search", query=QUERY, filter=given, facet=["part", "day"])
+    everything = index.search([QUERY], 31)[0]
     odd = [hit for hit in everything if hit.number < 20 and hit.number % 2]
     expected = [(hit.id, hit.score) for hit in odd][:10]
     assert [(hit["id"], hit["score"]) for hit in answer["results"]] == expected
