@@ -148,32 +148,6 @@ def test_what_a_power_cut_leaves(tmp_path):
 
 
 @needs_filters
-def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path):
-    def publish(root, *flushes):
-        (root / "new").mkdir()
-        (root / "new" / "file").write_bytes(b"12")
-        for name in ("new/file", "new"):
-            if name in flushes:
-                flush(root / name)
-        os.rename(root / "new", root / "out")
-        if "." in flushes:
-            flush(root)
-
-    whole = {"out": None, "out/file": b"12"}
-    for i, (flushes, expected) in enumerate(
-        (
-            (("new/file", "new", "."), whole),
-            (("new/file", "new"), {}),
-            (("new/file", "."), {"out": None}),
-            (("new", "."), {"out": None, "out/file": b""}),
-        )
-    ):
-        trees = left(lambda root, f=flushes: publish(root, *f), tmp_path / str(i))
-        assert trees["flushed"] == expected
-        assert trees["written"] == whole
-
-
-@needs_filters
 def test_every_kind_of_call_is_seen(tmp_path):
     states = []
 

@@ -179,7 +179,7 @@ class Reader:
         if not request.needs_model or self._is_cached(request):
             return search_together([request])[0]
         with self._place_in_line():
-            hits = asyncio.get_running_loop().create_future()
+            hits: asyncio.Future[list[Hit]] = asyncio.get_running_loop().create_future()
             self._queue.append((request, hits))
             if self._answering is None or self._answering.done():
                 self._answering = asyncio.create_task(self._answer_queue())
