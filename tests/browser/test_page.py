@@ -3,8 +3,6 @@
 import contextlib
 import re
 import shutil
-from dataclasses import replace
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -208,17 +206,6 @@ def test_a_query_that_is_too_long_and_a_server_that_is_gone(failing):
     assert ranking(failing)
 
 
-def test_a_factor_written_by_hand_is_halved_to_what_the_server_takes(page, index, address):
-    (term, *_) = index.query_terms(QUERY, "words")
-    page.goto(f"{address}/?q={QUERY}&in=words&steer=words:{term.dimension}:0.333333")
-    ranking(page)
-    open_terms(page)
-    page.get_by_role("button", name=f"Lower: word {term.term}").click()
-    expect(page.locator(".steered .factor")).to_have_text("× 0.166666")
-    ranking(page)
-    assert page.url.endswith("%3A0.166666")
-
-
 def test_a_concept_shows_its_documents_and_is_steered(page, index, address):
     search(page, QUERY)
     ranking(page)
@@ -304,8 +291,6 @@ def test_one_click_adds_what_a_result_is_about(page, index):
     expect(pressed).to_have_attribute("data-id", before[1])
     chips.first.get_by_role("button", name="Take away").click()
     expect(chips).to_have_count(len(fed.added) - 1)
-    left = replace(fed, added=dict(list(fed.added.items())[1:]))
-    assert ranking(page) == [hit.id for hit in index.search([left])[0]]
     page.get_by_role("button", name="Take all away").click()
     expect(page.locator("#added")).to_be_hidden()
     assert ranking(page) == before
@@ -469,52 +454,20 @@ def test_concepts_are_browsed_without_a_search(page):
     assert violations(page) == []
 
 
-def answer_with(page: Page, **changes: Any) -> None:
-    """Let the server's searches have other members."""
-
-    def fulfil(route: Route) -> None:
-        route.fulfill(json={**route.fetch().json(), **changes})
-
-    page.route("**/search?*", fulfil)
-
-
+UNMET = r"^No document that meets the conditions has a word or concept of the query\.$"
 STATES = {
-    "results": (f"query={QUERY}", {}, r"^\d+ documents\.$"),
-    "explained": (
-        f"query={QUERY}&explain=all&steer=words:1:0",
-        {},
-        r"^\d+ documents; steering moved",
-    ),
-    "side by side": (f"query={QUERY}&in=compare", {}, r"^\d+ documents by words, \d+ documents by"),
+    "results": (f"query={QUERY}", r"^\d+ documents\.$"),
+    "explained": (f"query={QUERY}&explain=all&steer=words:1:0", r"^\d+ documents; steering moved"),
+    "side by side": (f"query={QUERY}&in=compare", r"^\d+ documents by words, \d+ documents by"),
     "an unknown word": (
         "query=kilo zzaxqv&in=words",
-        {},
         r"^\d+ documents\. No document contains: zzaxqv\.$",
     ),
-    "concepts only": (
-        "query=zzaxqv",
-        {},
-        r"No document contains: zzaxqv; results are from concepts only\.$",
-    ),
-    "nothing": ("query=zzaxqv&in=words", {}, r"^No document contains: zzaxqv\.$"),
-    "only stop words": ("query=the&in=words", {}, r"^No document has a word of this query\.$"),
-    "excluded": (
-        f"query={QUERY} number:>99",
-        {},
-        r"^No document that meets the conditions has a word or concept of the query\.$",
-    ),
-    "filtered away": (
-        "query=kilo&in=words&filter=number > 99",
-        {},
-        r"^No document that meets the conditions has a word or concept of the query\.$",
-    ),
-    "conditions alone": ("query=number:>99", {}, r"^No document meets the conditions\.$"),
-    "weak": (
-        f"query={QUERY}",
-        {"weak": True, "note": "nothing matches well"},
-        r"^Nothing matches well\. The nearest of \d+ documents:$",
-    ),
-    "error": ("query=kilo&filter=number ~ 1", {}, r"^$"),
+    "only stop words": ("query=the&in=words", r"^No document has a word of this query\.$"),
+    "excluded": (f"query={QUERY} number:>99", UNMET),
+    "conditions alone": ("query=number:>99", r"^No document meets the conditions\.$"),
+    "weak": (f"query={QUERY}", r"^Nothing matches well\. The nearest of \d+ documents:$"),
+    "error": ("query=kilo&filter=number ~ 1", r"^$"),
 }
 
 
@@ -522,10 +475,11 @@ STATES = {
     ("name", "scheme"), [*((name, "light") for name in STATES), ("explained", "dark")]
 )
 def test_each_state_says_one_thing_and_axe_finds_nothing(browser, address, name, scheme):
-    asked, changes, expected = STATES[name]
+    asked, expected = STATES[name]
     page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
-    if changes:
-        answer_with(page, **changes)
+    if name == "weak":
+        weak = {"weak": True, "note": "nothing matches well"}
+        page.route("**/search?*", lambda route: route.fulfill(json=route.fetch().json() | weak))
     page.goto(f"{address}/?{asked}")
     expect(page.locator("#results")).to_have_attribute("aria-busy", "false")
     expect(status(page)).to_have_text(re.compile(expected))
@@ -567,7 +521,7 @@ def test_examples_are_searched(page):
 
 def test_an_explanation_opens_by_mouse_and_keyboard_and_stays_open_if_asked(page):
     search(page, QUERY)
-    first, second, *_ = ranking(page)
+    first, *_ = ranking(page)
     card = explain(page)
     assert f"explained={first}" in page.url
     card.get_by_role("button", name="Why").click()
@@ -583,11 +537,9 @@ def test_an_explanation_opens_by_mouse_and_keyboard_and_stays_open_if_asked(page
     page.get_by_role("button", name="Explain all").click()
     expect(page.locator(".result .parts")).to_have_count(10)
     search(page, "kilo muki")
-    assert second in ranking(page) or ranking(page)
+    ranking(page)
     expect(page.locator(".result .parts")).to_have_count(10)
-    shared = page.url
-    assert "explain=all" in shared
-    page.goto(shared)
+    page.goto(page.url)
     expect(page.locator(".result .parts")).to_have_count(10)
 
 

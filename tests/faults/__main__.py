@@ -1,4 +1,4 @@
-"""The long run: power cuts, I/O errors, kills, readers beside updates, writers in a race.
+"""The long run: power cuts and kills, I/O errors, readers beside updates, writers in a race.
 
 ``python -m tests.faults [CASE ...]`` in the repository. Without a case everything runs. The exit
 status is 1 if any trial failed.
@@ -24,7 +24,6 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="such as build; all by default")
     parser.add_argument("--documents", type=int, default=40, help="in an index of words")
     parser.add_argument("--every", type=int, default=1, help="try each so many-th call only")
-    parser.add_argument("--kills", type=int, default=20, help="random moments of each command")
     parser.add_argument("--updates", type=int, default=1000, help="while two processes read")
     arguments = parser.parse_args()
     sys.path += [str(ROOT / "src"), str(ROOT / "tests")]
@@ -33,15 +32,13 @@ def main() -> None:
     shared_memory = Path("/dev/shm")  # nothing is flushed, so that a disk only costs time
     parent = shared_memory if shared_memory.is_dir() else None
     with TemporaryDirectory(dir=parent) as name:
-        failed = interrupt_each(
-            Path(name), arguments.cases, arguments.documents, arguments.every, arguments.kills
-        )
+        failed = interrupt_each(Path(name), arguments.cases, arguments.documents, arguments.every)
         if not arguments.cases:
             read_and_race(Path(name), arguments.updates)
     sys.exit(failed > 0)
 
 
-def interrupt_each(folder: Path, names: list[str], count: int, every: int, kills: int) -> int:
+def interrupt_each(folder: Path, names: list[str], count: int, every: int) -> int:
     """Run the trials of each case; return the number of failures."""
     from support.vowels import use_vowels
 
@@ -60,9 +57,8 @@ def interrupt_each(folder: Path, names: list[str], count: int, every: int, kills
     for name in names or cases:
         whole = trials.run_undisturbed(cases[name], folder / name)
         trials_made = {
-            "power cuts": trials.cut_power(whole, folder / name, chosen),
+            "power cuts and kills": trials.cut_power(whole, folder / name, chosen),
             "I/O errors": trials.fail_calls(whole, folder / name, chosen),
-            "kills": trials.kill(whole, folder / name, kills),
         }
         for trial, tally in trials_made.items():
             failed += len(tally.failures)

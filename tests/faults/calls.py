@@ -89,10 +89,8 @@ class Call(NamedTuple):
 _FSYNC = os.fsync  # tests may put another in its place
 
 Answer = Callable[[Call], int | None]
-"""What becomes of a call: None lets the kernel execute it, 0 pretends success, an ``errno`` fails
-it, and -1 kills the process instead."""
-
-KILL = -1
+"""What becomes of a call: None lets the kernel execute it, 0 pretends success, and an ``errno``
+fails it."""
 
 
 def available() -> bool:
@@ -172,9 +170,6 @@ def _answer_one(pid: int, listener: int, answer: Answer) -> None:
     key, thread, _, call_number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", notice)
     call = _call(thread, call_number, tuple(arguments))
     decided = None if call is None else answer(call)
-    if decided == KILL:
-        os.kill(pid, signal.SIGKILL)
-        return
     flags = _CONTINUE if decided is None else 0
     try:
         fcntl.ioctl(listener, _SEND, struct.pack("=QqiI", key, 0, -(decided or 0), flags))

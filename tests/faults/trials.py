@@ -1,4 +1,4 @@
-"""Trials: a command is killed, loses its power or meets an I/O error, and the result is checked.
+"""Trials: a command is killed or loses its power, or meets an I/O error, and the result is checked.
 
 After each trial the old result or the new one is there, whole; and where it is the old one, the
 command, run again, leads to the new one.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import random
 import shutil
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -22,7 +20,7 @@ from typing import NamedTuple
 from lexicept.index.manifest import missing_from
 
 from . import calls, disk
-from .calls import KILL, Call
+from .calls import Call
 from .cases import Case, execute
 from .disk import Disk
 
@@ -45,8 +43,6 @@ class Whole(NamedTuple):
     """Of the folder after the command."""
     calls: list[Call]
     """Those of the command that are about its folder."""
-    seconds: float
-    """Time that the command takes."""
 
 
 class Tally:
@@ -88,13 +84,11 @@ def run_undisturbed(case: Case, folder: Path) -> Whole:
         return flushed(call)
 
     warm(case, folder)
-    start = time.monotonic()
     outcome = execute(case, after, note)
-    seconds = time.monotonic() - start
     assert outcome.code == 0, outcome.output
     old, new = (case.read(each / case.result) for each in (before, after))
     assert old != new
-    return Whole(case, before, old, new, names_in(after), noted, seconds)
+    return Whole(case, before, old, new, names_in(after), noted)
 
 
 def warm(case: Case, folder: Path) -> None:
@@ -151,27 +145,6 @@ def check(whole: Whole, folder: Path) -> str:
 def begin(whole: Whole, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(whole.before, folder, symlinks=True)
-
-
-def kill(whole: Whole, folder: Path, count: int) -> Tally:
-    """Kill the command at random moments; see ``check``."""
-    tally, drawn = Tally(), random.Random(0)
-    for seconds in [drawn.uniform(0, whole.seconds) for _ in range(count)]:
-        where = f"killed after {seconds:.3f} s"
-        tally.add(where, lambda s=seconds: kill_after(whole, folder / "work", s))
-    return tally
-
-
-def kill_after(whole: Whole, folder: Path, seconds: float) -> str:
-    """Kill the command after some time; see ``check``."""
-    begin(whole, folder)
-    start = time.monotonic()
-
-    def answer(call: Call) -> int | None:
-        return KILL if time.monotonic() - start > seconds else flushed(call)
-
-    execute(whole.case, folder, answer)
-    return check(whole, folder)
 
 
 def cut_power(

@@ -58,7 +58,7 @@ from support.vowels import Vowels, findings
 class Target(NamedTuple):
     """A reader and its files."""
 
-    write: Callable[[Path], None]
+    write: Callable[[Path], object]
     """Writes valid files into an empty folder."""
     read: Callable[[Path], None]
     """Reads all that can be read of them, and uses it."""
@@ -261,10 +261,6 @@ def read_states(folder: Path) -> None:
 # Models
 
 
-def write_sae(folder: Path, make: Callable[[Path], object]) -> None:
-    make(folder)
-
-
 def read_sae(folder: Path) -> None:
     sae = find_pretrained_sae(folder, pickles=True).load()
     sae.encode(torch.zeros(2, sae.d_in))
@@ -321,17 +317,14 @@ def read_checkpoint(folder: Path) -> None:
     resume(Checkpoint(folder / "checkpoint.pt", TRAINING), TRAINING)
 
 
-KINDS = ("AutoEncoder", "AutoEncoderTopK", "GatedAutoEncoder", "MatryoshkaBatchTopKSAE")
+KINDS = ("AutoEncoderTopK", "GatedAutoEncoder")
 SAES: dict[str, Callable[[Path], object]] = {
     "llama-scope": sae_files.llama_scope,
     "gemma-scope": sae_files.gemma_scope,
     "gemma-scope-2": sae_files.gemma_scope_2,
     "saelens-5": sae_files.old_saelens,
     "sparsify": sae_files.sparsify,
-    **{
-        f"saelens-{architecture}": partial(sae_files.saelens, architecture=architecture)
-        for architecture in ("jumprelu", "gated", "batchtopk")
-    },
+    "saelens": partial(sae_files.saelens, architecture="gated"),
     **{source: partial(sae_files.dictionary_learning, kind=source) for source in KINDS},
 }
 
@@ -481,7 +474,7 @@ def _targets() -> Iterator[tuple[str, Target]]:
     yield "checkpoint", Target(write_checkpoint, read_checkpoint)
     yield "sae-lexicept", Target(write_own_sae, read_own_sae)
     for name, make in SAES.items():
-        yield f"sae-{name}", Target(partial(write_sae, make=make), read_sae)
+        yield f"sae-{name}", Target(make, read_sae)
 
 
 TARGETS = dict(_targets())

@@ -73,13 +73,10 @@ def save_index(folder: Path, concepts: bool = True, atlas: bool = True) -> Path:
 
 
 @contextmanager
-def serving(
-    path: Path, api_key_file: Path | None = None, document_url: str | None = None
-) -> Iterator[str]:
+def serving(path: Path) -> Iterator[str]:
     """The address of a server that runs until the block ends."""
     listening = socket.create_server(("127.0.0.1", 0))
-    app = create_app(path, api_key_file=api_key_file, document_url=document_url)
-    config = uvicorn.Config(app, log_level="error", http=Connection, ws="none")
+    config = uvicorn.Config(create_app(path), log_level="error", http=Connection, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()

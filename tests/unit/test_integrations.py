@@ -79,11 +79,11 @@ class TestPyTerrier:
 
     def test_experiment(self, index):
         qrels = self.pd.DataFrame({"qid": ["q0", "q1"], "docno": ["d2", "d2"], "label": [1, 1]})
-        systems = [self.retriever(index), self.retriever(index, top_k=1)]
+        systems = [self.retriever(index), self.retriever(index, filter="year >= 2020")]
         measured = self.pt.Experiment(
-            systems, self.topics("dogs fight", "cats"), qrels, ["recip_rank"], names=["all", "one"]
+            systems, self.topics("dogs fight", "cats"), qrels, ["recip_rank"], names=["all", "some"]
         )
-        assert measured["recip_rank"].tolist() == [0.75, 0.5]
+        assert measured["recip_rank"].tolist() == [0.75, 0.0]
 
     def test_systems_have_short_names(self, index):
         assert repr(self.retriever(index)) == "PyTerrierRetriever(pets)"
@@ -91,26 +91,11 @@ class TestPyTerrier:
         name = "PyTerrierRetriever(pets, words, top_k=1, filter='year >= 2020')"
         assert repr(limited) == name
 
-    def test_a_filter_keeps_documents_out(self, index):
-        retriever = self.retriever(index, filter="year >= 2020")
-        assert retriever(self.topics("dogs"))["docno"].tolist() == ["d3"]
-
-    def test_it_can_be_inspected(self, index):
-        retriever = self.retriever(index)
-        assert self.pt.inspect.transformer_inputs(retriever) == [["qid", "query"]]
-        outputs = self.pt.inspect.transformer_outputs(retriever, ["qid", "query"])
-        assert outputs == ["qid", "query", "docno", "score", "rank"]
-
     def test_bad_input(self, index):
         with pytest.raises(self.pt.validate.InputValidationError):
             self.retriever(index)(self.pd.DataFrame({"qid": ["q0"]}))
-        for retriever, query, message in (
-            (self.retriever(index), None, "a query is a text"),
-            (self.retriever(index, vocabulary="concepts"), "cats", "no vocabulary 'concepts'"),
-            (self.retriever(index, top_k=0), "cats", "top_k must be at least 1"),
-        ):
-            with pytest.raises(InputError, match=message):
-                retriever(self.topics(query))
+        with pytest.raises(InputError, match="a query is a text"):
+            self.retriever(index)(self.topics(None))
 
 
 class TestLangChain:
@@ -140,12 +125,9 @@ class TestLangChain:
         retriever = self.retriever(index=index)
         everything = retriever.invoke("dogs cats")
         assert len(everything) == 3
-        for k in (1, 2):
-            assert retriever.invoke("dogs cats", k=k) == everything[:k]
-            assert asyncio.run(retriever.ainvoke("dogs cats", k=k)) == everything[:k]
-            assert retriever.batch(["dogs cats"], k=k) == [everything[:k]]
-        with pytest.raises(InputError, match="top_k must be at least 1"):
-            retriever.invoke("dogs cats", k=0)
+        assert retriever.invoke("dogs cats", k=2) == everything[:2]
+        assert asyncio.run(retriever.ainvoke("dogs cats", k=2)) == everything[:2]
+        assert retriever.batch(["dogs cats"], k=2) == [everything[:2]]
         parsed = self.retriever(index=index, syntax=True).invoke("cats dogs -fight")
         assert {document.id for document in parsed} == {"d1", "d3"}
 
@@ -156,8 +138,6 @@ class TestLangChain:
             assert [d.id for d in retriever.invoke("dogs cats", filter=given)] == ["d3"]
             documents = asyncio.run(retriever.ainvoke("dogs cats", filter=given))
             assert [document.id for document in documents] == ["d3"]
-        with pytest.raises(InputError, match="there is no field 'colour', only: year, tag"):
-            retriever.invoke("dogs", filter="colour = 1")
 
     def test_a_pickled_retriever_opens_its_index_again(self, index):
         retriever = self.retriever(index=index, top_k=2, vocabulary="words")

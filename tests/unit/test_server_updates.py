@@ -100,7 +100,7 @@ def test_a_generation_is_closed_when_the_next_one_is_served(request, tmp_path, n
 
 
 def test_an_update_that_can_not_be_opened(served, path, monkeypatch):
-    monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(reader, "RETRY_SECONDS", 0.0)
     manifest = path / "manifest.json"
     text = manifest.read_text()
     manifest.write_text("{")
@@ -189,7 +189,7 @@ def test_an_error_of_the_check_itself_is_said(path, monkeypatch):
 def test_a_truncated_file_stops_searches_before_the_system_stops_the_server(
     served, path, monkeypatch
 ):
-    monkeypatch.setattr(reader, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(reader, "RETRY_SECONDS", 0.0)
     texts = path / "generation-000001" / "parts" / "000001" / "texts.bin"
     data = texts.read_bytes()
     before = served.get("/search", query="bade kilo")

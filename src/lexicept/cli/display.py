@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.box import HEAVY_HEAD
 from rich.console import Group
@@ -26,36 +24,28 @@ from lexicept.explanation.contributions import (
 from lexicept.explanation.explanation import Explanation
 from lexicept.fields.columns import ValueCount
 from lexicept.index.hits import Hit
-from lexicept.index.matches import SNIPPET, snippet_bounds
+from lexicept.index.matches import SNIPPET
 from lexicept.sanitize import safe
 
 BORDERS = HEAVY_HEAD
 """Borders of a table of measurements."""
 
+_Mark = tuple[Span, str]
+"""Characters of a text to highlight, and their style."""
+
 _COLOURS = {"words": "cyan", "concepts": "magenta", "similarity": "yellow"}
 
 
-class _Mark(NamedTuple):
-    """Characters of a text to highlight; a snippet is chosen by the sum of their worths."""
-
-    span: Span
-    reason: int
-    """Number of the contribution explained, −1 for a weak mark; its worth is counted once."""
-    worth: float
-    style: str
-
-
-def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str] = ()) -> Table:
-    """Return the results, best first, each with its explanation or with its snippet."""
+def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str]) -> Table:
+    """Return the results, best first, each with its snippet and, if it has one, its explanation."""
     table = grid([right(style="bold"), right(style="green"), folded()], query)
-    for hit, snippet in zip_longest(hits, snippets):
+    for hit, snippet in zip(hits, snippets, strict=True):
         document, explanation = hit.document, hit.explanation
-        in_title, in_text = _marks(document, explanation)
-        body = _heading(document, in_title).append("\n")
+        body = _heading(document, []).append("\n")
         if document.fields:
             known = textwrap.shorten(_known(document), SNIPPET, placeholder="…")
             body.append(f"{known}\n", style="dim")
-        body.append(_snippet(document.text, in_text) if snippet is None else safe(snippet))
+        body.append(safe(snippet))
         if explanation is not None and (largest := _largest(explanation)):
             body.append("\n").append(largest)
         table.add_row(str(hit.rank), f"{hit.score:.3f}", body)
@@ -83,7 +73,7 @@ def _known(document: Document) -> str:
 def explanation_view(explanation: Explanation, document: Document) -> Group:
     """Return a whole explanation: the query, every contribution, and the document's text."""
     asked = [
-        _Mark(span, 0, 0.0, _style(part.vocabulary, strong))
+        (span, _style(part.vocabulary, strong))
         for part in explanation.contributions
         for spans, strong in zip(strong_and_weak(part.in_query), (True, False), strict=True)
         for span in spans
@@ -147,17 +137,14 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
     return text
 
 
-def _marks(document: Document, explanation: Explanation | None) -> tuple[list[_Mark], list[_Mark]]:
+def _marks(document: Document, explanation: Explanation) -> tuple[list[_Mark], list[_Mark]]:
     """Return the marks of a title and of a text, by the parts of an explanation."""
     marks: tuple[list[_Mark], list[_Mark]] = ([], [])
-    for reason, part in enumerate(explanation.contributions if explanation else ()):
-        strong, weak = strong_and_weak(part.in_document)
-        style = _style(part.vocabulary, True)
-        for spans, kept in zip(split_spans(document, strong), marks, strict=True):
-            kept += [_Mark(span, reason, part.score, style) for span in spans]
-        style = _style(part.vocabulary, False)
-        for spans, kept in zip(split_spans(document, weak), marks, strict=True):
-            kept += [_Mark(span, -1, 0.0, style) for span in spans]
+    for part in explanation.contributions:
+        for found, strong in zip(strong_and_weak(part.in_document), (True, False), strict=True):
+            style = _style(part.vocabulary, strong)
+            for spans, kept in zip(split_spans(document, found), marks, strict=True):
+                kept += [(span, style) for span in spans]
     return marks
 
 
@@ -175,24 +162,12 @@ def _style(vocabulary: str, strong: bool) -> str:
     return f"bold {colour}".rstrip() if strong else colour
 
 
-def _marked(text: str, marks: Sequence[_Mark], first: int = 0) -> Text:
-    """Return a text with its marks; its first character has the number ``first``."""
+def _marked(text: str, marks: Sequence[_Mark]) -> Text:
+    """Return a text with its marks."""
     shown = Text(safe(text))
-    for mark in marks:
-        shown.stylize(mark.style, max(mark.span.start - first, 0), max(mark.span.end - first, 0))
+    for span, style in marks:
+        shown.stylize(style, span.start, span.end)
     return shown
-
-
-def _snippet(text: str, marks: Sequence[_Mark]) -> Text:
-    """Return the part of a text whose marks are worth most, in one line."""
-    start, end = snippet_bounds(text, ((m.span.start, m.reason, m.worth) for m in marks))
-    inside = [m for m in marks if m.span.start < end and m.span.end > start]
-    shown = Text(" ").join(
-        _marked(word.group(), inside, start + word.start())
-        for word in re.finditer(r"\S+", text[start:end])
-    )
-    shown = Text.assemble("…" if start else "", shown)
-    return shown.append("…" if end < len(text) else "")
 
 
 def grid(columns: Sequence[Column | str], title: str = "", **options: Any) -> Table:

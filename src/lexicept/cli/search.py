@@ -155,8 +155,7 @@ def _print_results(query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCo
         Console(stderr=True).print(plain(note, "yellow"), soft_wrap=True)
     if hits.added:
         show(plain(f"added to the query: {_added(hits.added)}", "dim"))
-    explained = any(hit.explanation for hit in hits)
-    show(results_table(query, hits, () if explained else hits.snippets) if hits else nothing)
+    show(results_table(query, hits, hits.snippets) if hits else nothing)
     if counts:
         show(facets_table(counts))
 

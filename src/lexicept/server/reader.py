@@ -34,8 +34,8 @@ T = TypeVar("T")
 FOLLOW_SECONDS = 1.0
 """Seconds between checks of the index on disk."""
 
-MOST_SECONDS = 60.0
-"""Most seconds between attempts to open an index that can't be opened."""
+RETRY_SECONDS = 10.0
+"""Seconds between attempts to open the same index, which can't be opened."""
 
 BATCH = 32
 """Most queries of one batch."""
@@ -100,14 +100,6 @@ class SearchRequest:
         )
 
 
-@dataclass(frozen=True)
-class QueuedSearch:
-    """A search with the future of the results."""
-
-    request: SearchRequest
-    hits: asyncio.Future[list[Hit]]
-
-
 class Reader:
     """Serves searches from an index, and moves to a new generation after an update. Raises
     IndexFormatError for no index, or a damaged index.
@@ -125,12 +117,10 @@ class Reader:
         """The manifest of the generation that is served, and the one that was tried last."""
         self.served = self._open()
         self.state = State("ok")
-        self._wait = self._retry_at = 0.0
+        self._retry_at = 0.0
         # One thread: torch spreads over the cores by itself.
         self._thread = ThreadPoolExecutor(1, "lexicept")
-        # Another one for what reads documents, which would wait for a batch of queries there.
-        self._second_thread = ThreadPoolExecutor(1, "lexicept-documents")
-        self._queue: list[QueuedSearch] = []
+        self._queue: list[tuple[SearchRequest, asyncio.Future[list[Hit]]]] = []
         self._answering: asyncio.Task[None] | None = None
         self._in_line = 0
         """Requests that wait for a thread, or that one is at work for."""
@@ -153,8 +143,7 @@ class Reader:
             following.cancel()
             if self._answering is not None:
                 await self._answering
-            for thread in (self._thread, self._second_thread):
-                thread.shutdown(cancel_futures=True)
+            self._thread.shutdown(cancel_futures=True)
 
     @property
     def generation(self) -> Generation:
@@ -175,12 +164,13 @@ class Reader:
         """Call a function in the models' thread. Raises BusyError if ``MOST_WAITING`` requests
         are waiting."""
         with self._place_in_line():
-            return await in_thread(self._thread, work)
+            return await self._with_models(work)
 
     async def read(self, work: Callable[[], T]) -> T:
-        """Call a function that reads documents, in a thread without models; see ``run``."""
+        """Call a function that reads documents in another thread, where it does not wait for a
+        batch of queries; see ``run``."""
         with self._place_in_line():
-            return await in_thread(self._second_thread, work)
+            return await asyncio.to_thread(work)
 
     async def search(self, request: SearchRequest) -> list[Hit]:
         """Return the results of a search; a search by a model runs in the models' thread; see
@@ -189,11 +179,15 @@ class Reader:
         if not request.needs_model or self._is_cached(request):
             return search_together([request])[0]
         with self._place_in_line():
-            queued = QueuedSearch(request, asyncio.get_running_loop().create_future())
-            self._queue.append(queued)
+            hits: asyncio.Future[list[Hit]] = asyncio.get_running_loop().create_future()
+            self._queue.append((request, hits))
             if self._answering is None or self._answering.done():
                 self._answering = asyncio.create_task(self._answer_queue())
-            return await queued.hits
+            return await hits
+
+    async def _with_models(self, work: Callable[[], T]) -> T:
+        """Call a function in the models' thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _is_cached(self, request: SearchRequest) -> bool:
         """Return True if the cache has a query, from now on the last to be dropped."""
@@ -217,24 +211,24 @@ class Reader:
     async def _answer_queue(self) -> None:
         while self._queue:
             # The future of a request whose client is gone was cancelled.
-            queue = [queued for queued in self._queue if not queued.hits.done()]
+            queue = [queued for queued in self._queue if not queued[1].done()]
             batch, self._queue = queue[:BATCH], queue[BATCH:]
             if not batch:
                 return
             BATCHES.observe(len(batch))
-            requests = [queued.request for queued in batch]
+            requests = [request for request, _ in batch]
             answers: Sequence[list[Hit] | Exception]
             try:
-                answers = await in_thread(self._thread, partial(answer_together, requests))
+                answers = await self._with_models(partial(answer_together, requests))
             except Exception as error:  # each request has to know
                 answers = [error] * len(batch)
-            for queued, answer in zip(batch, answers, strict=True):
-                if queued.hits.done():
+            for (_, hits), answer in zip(batch, answers, strict=True):
+                if hits.done():
                     continue
                 if isinstance(answer, Exception):
-                    queued.hits.set_exception(answer)
+                    hits.set_exception(answer)
                 else:
-                    queued.hits.set_result(answer)
+                    hits.set_result(answer)
             await self._gather(len(batch))
 
     async def _gather(self, answered: int) -> None:
@@ -263,16 +257,13 @@ class Reader:
             self._become(State("ok"))
             return
         now = asyncio.get_running_loop().time()
-        if manifest != self._tried:
-            self._wait = 0.0
-        elif now < self._retry_at:
+        if manifest == self._tried and now < self._retry_at:
             return
         self._tried = manifest
         try:
             self.served = await self._load()
         except Exception as error:  # the next update must be followed too
-            self._wait = min(max(FOLLOW_SECONDS, 2 * self._wait), MOST_SECONDS)
-            self._retry_at = now + self._wait
+            self._retry_at = now + RETRY_SECONDS
             if self.state.status != "damaged":
                 self._become(State("stale", self.reason(error)))
         else:
@@ -283,7 +274,7 @@ class Reader:
         """Return the newest generation, with all loaded models that are unchanged."""
         newest = await asyncio.to_thread(self._open)
         newest.index.adopt(self.served.index)
-        await in_thread(self._thread, partial(warm, newest.index))
+        await self._with_models(partial(warm, newest.index))
         return newest
 
     def _become(self, state: State) -> None:
@@ -296,11 +287,6 @@ class Reader:
             else:
                 logger.info("serving generation %s", self.served.index.folder.name)
         self.state = state
-
-
-async def in_thread(thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """Call a function in a thread."""
-    return await asyncio.get_running_loop().run_in_executor(thread, work)
 
 
 async def until_signal(work: Callable[[], None]) -> None:
