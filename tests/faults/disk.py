@@ -72,10 +72,6 @@ class Disk:
         for descriptor in self._held.values():
             os.close(descriptor)
 
-    def about(self, call: Call) -> bool:
-        """Return whether a call is about a file below the folder."""
-        return any(f"{path}/".startswith(f"{self.root}/") for path in call.paths)
-
     def see(self, call: Call) -> None:
         """Take note of a call; only flushes change what is on disk."""
         if call.name == "fsync":

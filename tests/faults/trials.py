@@ -176,7 +176,7 @@ def cut_power(
 
         def answer(call: Call) -> int | None:
             nonlocal number
-            if not surface.about(call):
+            if not is_inside(call, surface.root):
                 return flushed(call)
             if call.name in disk.CHANGES:
                 number += 1
