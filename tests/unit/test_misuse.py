@@ -32,7 +32,7 @@ lexicept.build([Document("a", "x", nan)], new, **words) -> the documents, docume
 pets.add(["x", Document(1, "x")], strict=True) -> the documents, document 2: its id must be a te
 lexicept.build([Document("a", "x")] * 2, new, strict=True, **words) -> the documents, document 2: id
 lexicept.build(["\ud800"], new, **words) -> the documents, document 1: lone surrogate '\ud800': UTF-
-lexicept.build(T, tmp/"pets", **words) -> exists already: name another place or remove it first
+lexicept.build(T, tmp/"pets", **words) -> exists already: name another path or replace it with
 lexicept.build(T, tmp, overwrite=True, **words) -> no index, and not replaced
 lexicept.build(T, new, language="xx", **words) -> no language 'xx': a code of ISO 639-1, such as
 lexicept.build(T, new, model="nosuch") -> nosuch: no such folder
@@ -81,7 +81,7 @@ pets.delete(list(pets.reader.ids)) -> an index can't be left without documents
 pets.reweight(0) -> alpha must be above 0, not 0
 pets.reweight(nan) -> alpha must be a finite number, not nan
 pets.reweight(1.0, transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), t
-pets.reweight(1.0, out=tmp/"pets") -> exists already: name another place or remove it first
+pets.reweight(1.0, out=tmp/"pets") -> exists already: name another path or remove it first
 pets.reweight(1.0, ray="local") -> ray requires out
 pets.reweight(1.0, ray_workers=2) -> ray_workers requires out
 pets.verify(progress="yes") -> progress must be true, false or a function, not 'yes'
@@ -102,7 +102,7 @@ evaluate(pets, beir, systems={"r": {"q1": 5}}) -> run 'r': query 'q1' has no doc
 evaluate(pets, beir, systems={"r": {"q1": {"a b": 1}}}) -> run 'r': bad id 'a b': an id is a text wi
 evaluate(pets, beir, systems={"r": {"q1": {"d1": None}}}) -> score None of 'd1' is not a finite numb
 evaluate(pets, beir, systems={"r": {}}) -> run 'r' has results for no query that
-evaluate(pets, beir, out=beir/"qrels"/"test.tsv") -> test.tsv exists already: name another place or
+evaluate(pets, beir, out=beir/"qrels"/"test.tsv") -> test.tsv exists already: name another path or
 evaluate("no/such", beir) -> no/such: there is no index here
 evaluate(closed, beir) -> the index is closed
 lexicept.serve(pets, host="no such host") -> can't serve at no such host:8000: [Errno -2] Name or se
@@ -116,7 +116,7 @@ lexicept.train({}, new) -> data.corpus is missing: the documents to train on
 lexicept.train({"nope": 1}, new) -> no setting 'nope'; there are data, model
 lexicept.train({}, new, changes=["x"]) -> 'x' is not of the form data.corpus=PATH
 lexicept.convert("nosuch", new) -> nosuch: no such folder
-lexicept.convert(tmp, tmp) -> exists already: name another place or remove it first
+lexicept.convert(tmp, tmp) -> exists already: name another path or remove it first
 lexicept.report(pets, tmp) -> a folder, not a file to write
 SparseVectors(None, ["a"], two) -> expected a SciPy sparse matrix, not NoneType
 SparseVectors(V, ["a", "b"], None) -> vocabularies must be a list of Vocabulary, not None

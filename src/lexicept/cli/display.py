@@ -35,6 +35,9 @@ _Mark = tuple[Span, str]
 
 _COLOURS = {"words": "cyan", "concepts": "magenta", "similarity": "yellow"}
 
+SHOWN_SHARE = 0.005
+"""Least share of a score that a result's line is about."""
+
 
 def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str]) -> Table:
     """Return the results, best first, each with its snippet and, if it has one, its explanation."""
@@ -110,9 +113,11 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
 
 
 def _largest(explanation: Explanation, most: int = 6) -> Text:
-    """Return the largest contributions with their shares of the score, and the sum of the rest."""
+    """Return the largest contributions with their shares of the score, and the sum of the rest;
+    shares that round to 0 % are left out."""
     text = Text()
     score, parts = explanation.score, explanation.ideas
+    most = min(most, sum(part.score >= SHOWN_SHARE * score for part in parts))
     if not score:  # a condition alone
         return text
     for part in largest_first(parts[:most], explanation.whole_parts):
@@ -130,7 +135,7 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
             text.append(f"  {safe(words)}", style="dim")
         text.append("\n")
     rest = math.fsum(part.score for part in parts[most:])
-    if rest > 0:
+    if rest >= SHOWN_SHARE * score:
         text.append(f"{rest / score:>5.0%} ", style="green")
         text.append(f"{len(parts) - most} more\n", style="dim")
     text.right_crop(1)

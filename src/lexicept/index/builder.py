@@ -69,6 +69,9 @@ class IndexBuilder:
                 raise IndexFormatError(f"{self.path}: no index, and not replaced")
             path = self.path = resolved(path)
         replaces = overwrite or bool(missing_from(self.path))
+        if not replaces and is_index(self.path):
+            problem = "exists already: name another path or replace it with overwrite"
+            raise InputError(f"{self.path} {problem}")
         self.work = Workspace(path, "build", restart=restart, overwrite=replaces)
         self._cluster, self._overwrite = cluster, overwrite
         try:

@@ -392,4 +392,4 @@ def new_folder(out: str | os.PathLike[str], task: str) -> Iterator[Path]:
 def refuse_existing(path: Path) -> None:
     """Raise InputError if the path of a new file or folder exists."""
     if os.path.lexists(path):
-        raise InputError(f"{path} exists already: name another place or remove it first")
+        raise InputError(f"{path} exists already: name another path or remove it first")
