@@ -57,12 +57,14 @@ class JoinedEngine(PostingsEngine):
         """Memory-map the postings that ``index.added_postings`` wrote. Raises IndexFormatError if
         the folder has other files."""
         added = folder / ADDED
-        sizes = [load_array(path / SIZES, np.int64) for path in (folder, added)]
+        kept_sizes = load_array(folder / SIZES, np.int64)
+        sizes = load_array(added / SIZES, np.int64)
         documents = load_array(added / "kept.npy", np.int32)
         df = load_array(added / "kept.df.npy", np.int64)
-        engines = ExactEngine.open(folder), ExactEngine.open(added)
+        kept_engine, added_engine = ExactEngine.open(folder), ExactEngine.open(added)
         try:
-            return cls(*engines, columns_of(*sizes), documents, df)
+            columns = columns_of(kept_sizes, sizes)
+            return cls(kept_engine, added_engine, columns, documents, df)
         except InputError as error:
             raise IndexFormatError(f"{added}: {error}") from None
 
