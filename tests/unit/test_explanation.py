@@ -343,13 +343,11 @@ def hit(document: Document, explanation: Explanation) -> Hit:
 
 def test_results_and_explanations_on_a_terminal():
     document = Document("d", "cat " + "x " * 500 + "\n\n the owl's   nest " + "y " * 500, "Birds")
-    plain, styled = shown(results_table("owls", [hit(document, explained(document))]))
-    assert "the owl's nest" in plain
-    assert "cat" not in plain
+    plain, _ = shown(results_table("owls", [hit(document, explained(document))], ["the nest"]))
+    assert "the nest" in plain
     assert " 75% <img" in plain
     assert "OWLS → owl" in plain
     assert " 25% document prior" in plain
-    assert "\x1b[1;35mowl\x1b[0m's" in styled
     document = Document("d", "in the text", "An owl")
     plain, styled = shown(explanation_view(explained(document), document))
     assert [line.split() for line in plain.splitlines()[:2]][1] == ["4.0000"]
@@ -366,14 +364,12 @@ def test_results_and_explanations_on_a_terminal():
     assert 'an <mark>owl</mark> and a <mark class="weak">nest</mark>' in page
     assert "owl 75%, nest 25%" in page
     assert "owl 75%, nest 25%" in repr(explanation)
-    for view in (
-        results_table("owls", [hit(document, explanation)]),
-        explanation_view(explanation, document),
-    ):
-        plain, styled = shown(view)
-        assert "owl 75%, nest 25%" in plain
-        assert "\x1b[1;35mowl\x1b[0m" in styled
-        assert "\x1b[35mnest\x1b[0m" in styled
+    results = results_table("owls", [hit(document, explanation)], [""])
+    assert "owl 75%, nest 25%" in shown(results)[0]
+    plain, styled = shown(explanation_view(explanation, document))
+    assert "owl 75%, nest 25%" in plain
+    assert "\x1b[1;35mowl\x1b[0m" in styled
+    assert "\x1b[35mnest\x1b[0m" in styled
     both = contribution._replace(
         term="nest", document_spans=(Span(13, 17),), document_shares=(1.0,)
     )
@@ -398,7 +394,7 @@ def test_a_concept_without_a_name_is_called_after_what_fires_it():
     )
     assert "Fracture ↔ fractured " in shown(explanation_view(explanation, document))[0]
     line = "100% Fracture ↔ fractured  meaning"
-    plain, _ = shown(results_table(query, [hit(document, explanation)]))
+    plain, _ = shown(results_table(query, [hit(document, explanation)], [""]))
     assert f"{line}  Fracture → fractured 60%, fractures 40%" in plain
     noted = replace(explanation, stop_words=("how", "\x1b"))
     for view in (shown(explanation_view(noted, document))[0], repr(noted)):
@@ -406,7 +402,7 @@ def test_a_concept_without_a_name_is_called_after_what_fires_it():
     assert '<p class="legend">Not searched as words: how, \ufffd</p>' in noted._repr_html_()
     single = contribution._replace(document_spans=spans[:1], document_shares=(1.0,))
     cause = replace(explanation, contributions=(single,))
-    plain, _ = shown(results_table(query, [hit(document, cause)]))
+    plain, _ = shown(results_table(query, [hit(document, cause)], [""]))
     assert line in [text.strip() for text in plain.splitlines()[-2:]]
     named = contribution._replace(term="bones #7")
     assert shown_term(named, query, document.content) == "bones #7"
@@ -429,7 +425,7 @@ def test_the_similarity_is_a_part_of_every_view_in_order_of_size():
         ("document prior", "prior", 0.5, ""),
     ]
     assert explanation.to_json()["similarity"] == 5.5
-    table, _ = shown(results_table("owls", [hit(document, explanation)]))
+    table, _ = shown(results_table("owls", [hit(document, explanation)], [""]))
     assert re.findall(r"(\d+)% (similar as a whole|owls  word|document prior)", table) == [
         ("55", "similar as a whole"),
         ("30", "owls  word"),
