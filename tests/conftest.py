@@ -120,7 +120,7 @@ def _no_leaks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     with install_recorder("numba:compile") as compiled:
         yield
     request.node.funcargs.clear()  # which keep what fixtures have opened
-    # A kernel that is compiled keeps its first arguments: tests after it are checked.
+    # A compilation by numba keeps its callers' variables: the tests after it are checked.
     if Path("/proc/self/maps").exists() and not compiled.buffer:
         assert open_files(tmp_path) == []
 

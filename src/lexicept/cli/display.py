@@ -36,7 +36,7 @@ _Mark = tuple[Span, str]
 _COLOURS = {"words": "cyan", "concepts": "magenta", "similarity": "yellow"}
 
 SHOWN_SHARE = 0.005
-"""Least share of a score that a result's line is about."""
+"""Least share in a score of a contribution that is printed below a result."""
 
 
 def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -95,7 +96,7 @@ class KeptActivations:
         return self._by_window.get(window.key())
 
 
-class TokenReader:
+class TokenReader(ABC):
     """Encodes texts through the states of their tokens, with or without torch."""
 
     head: Any
@@ -104,19 +105,19 @@ class TokenReader:
     kept: KeptActivations | None = None
     """Keeps what ``encode_with_means`` finds in documents; for a head with k."""
 
+    @abstractmethod
     def prompt(self, task: str) -> str:
         """Return the prompt before every text of a task, query or document."""
-        raise NotImplementedError
 
+    @abstractmethod
     def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:
         """Cut texts of a task, with prompts or without, into windows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def token_states(
         self, windows: Sequence[Window], task: str = "document"
     ) -> Iterator[tuple[list[int], Any]]:
         """Yield the states of all tokens counted in windows; see ``Backbone.token_states``."""
-        raise NotImplementedError
 
     def read(self, texts: Sequence[str], task: str) -> TokenStates:
         """Return the states of the tokens of prompts and texts, computed during iteration.
