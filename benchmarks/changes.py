@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from time import perf_counter, process_time
@@ -47,8 +47,7 @@ def changed(change: str, index: Path, i: int) -> dict[str, float]:
         Document(name, " ".join(f"w{word}" for word in text))
         for name, text in zip(names, words.tolist(), strict=True)
     ]
-    io = Path("/proc/self/io")
-    written = int(re.search(r"wchar: (\d+)", io.read_text())[1])
+    before = written()
     start, cpu = perf_counter(), process_time()
     if change == "merge":
         updates.merge(index)
@@ -57,8 +56,12 @@ def changed(change: str, index: Path, i: int) -> dict[str, float]:
     else:
         updates.update(index, documents)
     took = {"wall": perf_counter() - start, "processor": process_time() - cpu}
-    written = int(re.search(r"wchar: (\d+)", io.read_text())[1]) - written
-    return took | {"peak": resident("VmHWM"), "written": written / 1e6}
+    return took | {"peak": resident("VmHWM"), "written": (written() - before) / 1e6}
+
+
+def written() -> int:
+    """Return the bytes that this process has written."""
+    return int(Path("/proc/self/io").read_text().partition("wchar: ")[2].split()[0])
 
 
 def searched(index: Path) -> dict[str, float]:
@@ -67,7 +70,7 @@ def searched(index: Path) -> dict[str, float]:
     Q = zipf_collection(QUERIES, DIMENSIONS, QUERY_NONZEROS, seed=1)
     queries = [Q[[i]] for i in range(QUERIES)]
     for _ in range(3):
-        times = [seconds(lambda q=q: engine.search(q, 10, threads=1)) for q in queries]
+        times = [seconds(partial(engine.search, q, 10, threads=1)) for q in queries]
     return {"parts": 2 if isinstance(engine, JoinedEngine) else 1, "median": 1e3 * median(times)}
 
 

@@ -143,13 +143,14 @@ def rra(folder: Path, vocabulary: Path, fixed: float = 1.25) -> Table:
     items = KnownItems.mismatched(*from_vectors(X))
     qrels = list(read_qrels(folder))
     choice = choose_alpha(lambda settings: Derived.reweighted(X, settings), items)
-    lines, plain = [], {}
+    lines: list[list[str]] = []
+    plain: dict[str, float] = {}
     for name, alpha in (
         ("no RRA", None),
         (f"α {fixed}", fixed),
         (f"α {choice.alpha:g}, chosen", choice.alpha),
     ):
-        derived = Derived.reweighted(X, alpha and RRASettings(alpha))
+        derived = Derived.reweighted(X, None if alpha is None else RRASettings(alpha))
         values = ndcg(query_ids, ids, search(derived, Q), qrels)
         plain = plain or values
         (test,) = significance.compare({"without": {NDCG: plain}, "with": {NDCG: values}})

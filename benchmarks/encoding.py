@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -60,7 +61,7 @@ def run(data: Path, count: int = 40, num_latents: int = 8192, rounds: int = 5) -
         for _ in backbone.token_states(backbone.windows(texts)):
             pass
 
-    cases = {
+    cases: dict[str, Callable[[], object]] = {
         DENSE: partial(dense.encode, texts, show_progress_bar=False),
         "bare backbone": bare,
         OURS: partial(encoder.encode_activations, texts),

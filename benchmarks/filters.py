@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+import scipy.sparse as sp
 
 from benchmarks.collections import zipf_collection
 from benchmarks.common import Table, ratio, seconds
@@ -17,6 +20,7 @@ from lexicept.fields.filters import parse
 from lexicept.fields.matching import matching
 from lexicept.fields.writing import FieldWriter
 from lexicept.kernels.posting_lists import SEGMENT
+from lexicept.vectors import Floats, Integers
 
 SHARES = (1.0, 0.9, 0.5, 0.1, 0.05, 0.01, 0.001, 0.0001)
 """Documents that a filter lets pass, of all."""
@@ -60,7 +64,15 @@ def run(
     return [Table("filters", heading, lines)]
 
 
-def _row(engine, queries, plain, columns, text, top_k, rounds):  # type: ignore[no-untyped-def]
+def _row(
+    engine: ExactEngine,
+    queries: Sequence[sp.csr_array],
+    plain: Sequence[tuple[Integers, Floats]],
+    columns: FieldColumns,
+    text: str,
+    top_k: int,
+    rounds: int,
+) -> list[str]:
     """Return a row of the table, once results are checked against those of no filter."""
     once = median(
         seconds(lambda: Mask(matching(parse(text), columns)).by_segment(SEGMENT))
@@ -72,15 +84,14 @@ def _row(engine, queries, plain, columns, text, top_k, rounds):  # type: ignore[
         allowed = mask.allowed[documents]
         np.testing.assert_array_equal(hits, documents[allowed][:top_k])
         np.testing.assert_array_equal(own, scores[allowed][:top_k])
-    times: dict[object, list[float]] = {None: [], mask: []}
+    times: dict[Mask | None, list[float]] = {None: [], mask: []}
     for i in range(rounds):
         for query in queries:
             # Both find its postings in the processor's cache.
             engine.search(query, top_k, threads=1)
             for one in sorted(times, key=id, reverse=i % 2 == 1):
-                times[one].append(
-                    seconds(lambda q=query, m=one: engine.search(q, top_k, threads=1, mask=m))
-                )
+                searched = partial(engine.search, query, top_k, threads=1, mask=one)
+                times[one].append(seconds(searched))
     return [
         f"`{text}`",
         f"{mask.count / engine.num_documents:.2%}",

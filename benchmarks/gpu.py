@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
@@ -154,7 +154,9 @@ def relative(values: Tensor, exact: Tensor) -> float:
     return float((values.double() - exact).norm() / exact.norm())
 
 
-def table(title: str, work: dict[str, Callable[[], object]], base: str, rounds: int = 10) -> Table:
+def table(
+    title: str, work: Mapping[str, Callable[[], object]], base: str, rounds: int = 10
+) -> Table:
     """Make a table of median times, their ratios to that of ``base``, and memory."""
 
     def finished(one: Callable[[], object]) -> None:

@@ -10,7 +10,7 @@ from importlib import import_module
 from itertools import islice, product
 from multiprocessing import get_context
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -96,11 +96,11 @@ def splade_head(
 
     def ours() -> Tensor:
         features = {"token_embeddings": states, "token_mask": mask, "window_text": text}
-        return head(features)["sentence_embedding"]
+        return cast(Tensor, head(features)["sentence_embedding"])
 
     def peer() -> Tensor:
         features = {"token_embeddings": decoder(states), "attention_mask": attention}
-        return pooling(features)["sentence_embedding"]
+        return cast(Tensor, pooling(features)["sentence_embedding"])
 
     ways = _graph({"lexicept": ours, "SpladePooling": peer}, training)
     return Case(ways, (states, head.weight, head.offset))

@@ -97,11 +97,8 @@ def own_table(measured: dict[str, dict[str, System]]) -> Table:
             [language, *(decimal(s.mean, 3) for s in (*systems_shown, ours)), *differences, cost]
         )
     means = [
-        decimal(float(np.mean([of(systems).mean for systems in measured.values()])), 3)
-        for of in (
-            *(lambda s, n=name: s[n] for name in ("BM25", "dense", FUSION, "concepts")),
-            lambda s: s[ALL],
-        )
+        decimal(float(np.mean([systems[name].mean for systems in measured.values()])), 3)
+        for name in ("BM25", "dense", FUSION, "concepts", ALL)
     ]
     lines.append(["mean", *means, "", "", ""])
     columns = ["language", "BM25", "dense", FUSION, "concepts", "all"]

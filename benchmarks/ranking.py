@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from datasets import Dataset
@@ -54,7 +54,8 @@ ACTIVE = 200
 LENGTH = 128
 """Most tokens of a document."""
 
-TRAINED = {"all": "the whole model", "head": "the head, a frozen backbone"}
+Trained = Literal["head", "all"]
+TRAINED: dict[Trained, str] = {"all": "the whole model", "head": "the head, a frozen backbone"}
 
 Pairs = list[tuple[str, str]]
 """Queries and their documents: one batch."""
@@ -95,7 +96,7 @@ def save_model(folder: Path, texts: list[str]) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def lexicept_steps(model: Path, pairs: Pairs, trained: str, steps: int, work: Path) -> Trainer:
+def lexicept_steps(model: Path, pairs: Pairs, trained: Trained, steps: int, work: Path) -> Trainer:
     """Return lexicept's trainer; the states of a frozen backbone are on disk."""
     regularizer = RegularizerSettings(weight=WEIGHT, steps=1)
     config = TrainingConfig(
@@ -131,7 +132,7 @@ def lexicept_steps(model: Path, pairs: Pairs, trained: str, steps: int, work: Pa
 
 
 def library_steps(
-    model: Path, pairs: Pairs, trained: str, steps: int, work: Path
+    model: Path, pairs: Pairs, trained: Trained, steps: int, work: Path
 ) -> SparseEncoderTrainer:
     """Return the library's trainer; it runs a frozen backbone in every step, without gradient."""
     transformer = Transformer(str(model), transformer_task="fill-mask")

@@ -25,7 +25,7 @@ from lexicept.neural.sae.model import SAE
 from lexicept.neural.sae.quality import read_all, report_states
 from lexicept.progress import Progress, ProgressLine
 from lexicept.training.ranking.config import ValidationSettings
-from lexicept.training.ranking.validation import RetrievalEvaluator
+from lexicept.training.ranking.validation import NamedTexts, RetrievalEvaluator
 from lexicept.training.sae.settings import Architecture, SAESettings
 from lexicept.training.sae.trainer import train_on_states
 
@@ -49,10 +49,8 @@ class Collection:
         self.documents = cache("documents", [document.content for document in documents])
         encoded_queries = cache("queries", [query.text for query in queries])
         self.evaluator = RetrievalEvaluator(
-            [query.id for query in queries],
-            encoded_queries,
-            [document.id for document in documents],
-            self.documents,
+            NamedTexts([query.id for query in queries], encoded_queries),
+            NamedTexts([document.id for document in documents], self.documents),
             list(read_qrels(data, "test")),
             ValidationSettings(),
             bf16=True,

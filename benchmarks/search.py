@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -37,8 +38,8 @@ def run(
     scipy_search(queries[0], XT, top_k)
     times: dict[str, list[float]] = {"lexicept": [], "SciPy": []}
     for query in queries:
-        times["lexicept"].append(seconds(lambda q=query: engine.search(q, top_k, threads=1)))
-        times["SciPy"].append(seconds(lambda q=query: scipy_search(q, XT, top_k)))
+        times["lexicept"].append(seconds(partial(engine.search, query, top_k, threads=1)))
+        times["SciPy"].append(seconds(partial(scipy_search, query, XT, top_k)))
     for query in queries:
         ours = engine.search(query, top_k, threads=1)[0][1]
         np.testing.assert_allclose(ours, scipy_search(query, XT, top_k), rtol=1e-5)

@@ -80,10 +80,11 @@ def _table(records: list[tuple[float, Point, Point]]) -> str:
     lines = ["| QD-FLOPs at most | chosen on: nDCG@10 | QD-FLOPs | nDCG@10 | RR@10 | limits, α |"]
     lines.append("| --- " * 6 + "|")
     for budget, setting, point in records:
-        _, query, document, alpha, scale = point.setting
+        query, document, alpha, scale, _ = point.setting
         limits = f"{query or 'all'} / {document or 'all'}" + (f", α {alpha}" if alpha else "")
         limits += f", scale {scale:g}" if scale != 1 else ""
-        values = f"{setting.ndcg:.4f} | {point.qd_flops:.2f} | {point.ndcg:.4f} | {point.mrr:.4f}"
+        mrr = point.values["RR@10"]
+        values = f"{setting.ndcg:.4f} | {point.qd_flops:.2f} | {point.ndcg:.4f} | {mrr:.4f}"
         lines.append(f"| {budget:g} | {values} | {limits} |")
     return "\n".join(lines)
 

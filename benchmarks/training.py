@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.common import Table, interleaved, ratio
 from lexicept.training.sae.settings import SAESettings
@@ -40,7 +40,7 @@ def lexicept_step(states: Tensor, num_latents: int, k: int, **settings: Any) -> 
 def textbook_step(states: Tensor, num_latents: int, k: int) -> Step:
     """Return a step of the same model by autograd through dense activations."""
     d = states.shape[1]
-    W_dec = F.normalize(torch.randn(num_latents, d), dim=1).requires_grad_()
+    W_dec = nn.Parameter(F.normalize(torch.randn(num_latents, d), dim=1))
     W_enc = W_dec.detach().clone().requires_grad_()
     b_enc = torch.zeros(num_latents, requires_grad=True)
     b_dec = states.mean(dim=0).requires_grad_()
