@@ -48,6 +48,7 @@ def test_names_that_are_near(index, run):
     assert_error(run("bild"), 'Did you mean "build"?', code=2)
     assert_error(run("index", "swep"), 'Did you mean "sweep"?', code=2)
     assert_error(run("search", index, "x", "--topk", 3), "Did you mean --top-k?", code=2)
+    assert_error(run("search", index, "-without"), "Write -- before a text", code=2)
     assert_error(run("build", index), "requires an argument", code=2)
     message = "Invalid value for --top-k: 'x' is not a whole number"
     assert_error(run("search", index, "x", "--top-k", "x"), message, code=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -99,7 +100,9 @@ def main() -> None:
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        print(safe(f"error: {error}"), file=sys.stderr)
+        dashed = any(re.match("-[^-].", word) for word in words)
+        hint = " Write -- before a text that begins with a dash." if dashed else ""
+        print(safe(f"error: {error}{hint}"), file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of the output is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
