@@ -2,7 +2,6 @@
 
 import pytest
 
-from lexicept.index.updates import relabel
 from support.commands import assert_error
 from support.indexes import build_described
 from support.vowels import AY
@@ -57,16 +56,3 @@ def test_what_is_refused(path, run, tmp_path):
     (corpus / "a.txt").write_text("cat")
     assert run("build", corpus, "--vocabulary", "words", "--out", words).code == 0
     assert_error(run("index", "concepts", words), "has no vocabulary 'concepts', only: words")
-
-
-def test_hostile_labels(path, run):
-    relabel(path, {0: "\x1b]0;owned\x07[red]<script>"}, "llm")
-    for arguments in (
-        ("index", "concepts", path),
-        ("index", "concepts", path, 0),
-        ("index", "concepts", path, 0, "--json"),
-    ):
-        output = run(*arguments).out
-        assert "[red]<script>" in output
-        assert "\x1b" not in output
-        assert "\x07" not in output
