@@ -2,6 +2,7 @@
 
 import pytest
 
+from lexicept.index.updates import relabel
 from support.commands import assert_error
 from support.indexes import build_described
 from support.vowels import AY
@@ -56,3 +57,9 @@ def test_what_is_refused(path, run, tmp_path):
     (corpus / "a.txt").write_text("cat")
     assert run("build", corpus, "--vocabulary", "words", "--out", words).code == 0
     assert_error(run("index", "concepts", words), "has no vocabulary 'concepts', only: words")
+
+
+def test_labels_are_no_markup(path, run):
+    relabel(path, {0: "[red]<script>"}, "llm")
+    for arguments in ((), (0,)):
+        assert "[red]<script>" in run("index", "concepts", path, *arguments).out
