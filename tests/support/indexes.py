@@ -53,6 +53,12 @@ def build(
     return build_of(path, documents, *vocabularies, rra=rra)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file below a folder, but for the locks of indexes."""
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != ".lock")
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
 def edit_manifest(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Change a manifest, of an index or of an engine, and its checksum."""
     manifest = json.loads((path / "manifest.json").read_bytes())

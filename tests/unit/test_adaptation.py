@@ -17,6 +17,7 @@ from lexicept.neural.sae.model import SAE
 from lexicept.training.sae import adaptation
 from lexicept.training.sae.adaptation import HEAD, sample, with_initial_decoder
 from lexicept.vectors import unit_rows
+from support.indexes import contents
 from support.processes import KilledError
 from support.tiny import save_bert, text
 
@@ -57,11 +58,6 @@ def concepts_of(index: lexicept.Index) -> EncodedConcepts:
     vectorizer = index.reader.vectorizer("concepts")
     assert isinstance(vectorizer, EncodedConcepts)
     return vectorizer
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (file for file in folder.rglob("*") if file.is_file() and file.name != ".lock")
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
 def test_an_index_s_concepts_are_adapted_named_and_its_own(run, adapted):
@@ -225,14 +221,3 @@ def test_a_decoder_is_fitted_to_the_tokens_of_each_latent():
     assert torch.equal(
         with_initial_decoder(sae, -states.abs() * 0, 1).W_enc, sae.W_enc
     )  # nothing fires
-
-
-def test_the_command_has_the_choice(run, tmp_path):
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(
-        "\n".join(json.dumps({"id": str(n), "text": one}) for n, one in enumerate(TEXTS))
-    )
-    out = tmp_path / "index"
-    report = run("build", corpus, "--out", out, "--adapt", "--json").json
-    records = {record["name"]: record["adapted"] for record in report["vocabularies"]}
-    assert records == {"words": None, "concepts": {"tokens": 120, "steps": 3}}

@@ -12,16 +12,11 @@ from lexicept.corpora import Document
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.vocabulary import VocabularyHead
+from support.indexes import contents
 from support.tiny import tiny_backbone
 
 TEXTS = ["Cats sleep all day.", "Dogs bark.", "A kitten naps on the sofa."]
 ROWS = [{"_id": f"d{n}", "title": f"On {n}", "text": text} for n, text in enumerate(TEXTS)]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of an index, but for its lock."""
-    files = (file for file in folder.rglob("*") if file.is_file() and file.name != ".lock")
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
 def words(documents: Any, path: Path, **arguments: Any) -> lexicept.Index:

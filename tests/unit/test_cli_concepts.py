@@ -59,14 +59,7 @@ def test_what_is_refused(path, run, tmp_path):
     assert_error(run("index", "concepts", words), "has no vocabulary 'concepts', only: words")
 
 
-def test_hostile_labels(path, run):
-    relabel(path, {0: "\x1b]0;owned\x07[red]<script>"}, "llm")
-    for arguments in (
-        ("index", "concepts", path),
-        ("index", "concepts", path, 0),
-        ("index", "concepts", path, 0, "--json"),
-    ):
-        output = run(*arguments).out
-        assert "[red]<script>" in output
-        assert "\x1b" not in output
-        assert "\x07" not in output
+def test_labels_are_no_markup(path, run):
+    relabel(path, {0: "[red]<script>"}, "llm")
+    for arguments in ((), (0,)):
+        assert "[red]<script>" in run("index", "concepts", path, *arguments).out

@@ -58,16 +58,6 @@ def test_a_pickle_becomes_an_sae_that_can_be_loaded(run, tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_the_choices_of_convert(run, tmp_path):
-    for l0 in (38, 71, 139):
-        sae_files.gemma_scope(tmp_path / "gemma", f"layer_20/width_16k/average_l0_{l0}")
-    choose = ("model", "convert", tmp_path / "gemma", "--layer", 21)
-    assert run(*choose, "--out", tmp_path / "a", "--json").json["source"].endswith("_71")
-    assert run(*choose, "--l0", 40, "--out", tmp_path / "b", "--json").json["source"][-3:] == "_38"
-    again = ("model", "convert", tmp_path / "a", "--to", "saelens", "--out", tmp_path / "c")
-    assert "thresholds" in run(*again).out
-
-
 def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
     backbone = Backbone.from_pretrained(save_bert(tmp_path / "bert"), 1)
     texts = ["bade kilo muba"] * 20

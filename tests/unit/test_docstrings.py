@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 import lexicept
 from lexicept import Document, Index
+from support.collections import write_beir
 
 DOCUMENTS = [
     Document("cats", "Cats sleep all day.", fields={"year": 2020}),
@@ -35,16 +35,12 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of documents, judged queries for them, and a described index."""
     folder = tmp_path_factory.mktemp("examples")
     (folder / "pets").mkdir()
-    (folder / "judged" / "qrels").mkdir(parents=True)
-    lines = [json.dumps({"_id": document.id, "text": document.text}) for document in DOCUMENTS]
-    (folder / "judged" / "corpus.jsonl").write_text("\n".join(lines))
-    queries = '{"_id": "q1", "text": "sleepy cats"}\n{"_id": "q2", "text": "barking dogs"}\n'
-    (folder / "judged" / "queries.jsonl").write_text(queries)
-    for document in DOCUMENTS:
-        (folder / "pets" / f"{document.id}.md").write_text(document.text)
-    for split in ("dev", "test"):
-        judgements = "query-id\tcorpus-id\tscore\nq1\tcats\t1\nq2\tdogs\t1\n"
-        (folder / "judged" / "qrels" / f"{split}.tsv").write_text(judgements)
+    texts = {document.id: document.text for document in DOCUMENTS}
+    queries = {"q1": "sleepy cats", "q2": "barking dogs"}
+    qrels = dict.fromkeys(("dev", "test"), "q1 0 cats 1\nq2 0 dogs 1\n")
+    write_beir(folder / "judged", texts, queries, qrels)
+    for name, text in texts.items():
+        (folder / "pets" / f"{name}.md").write_text(text)
     lexicept.build(DOCUMENTS, folder / "pets.index").describe()
     return folder
 

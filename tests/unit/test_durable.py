@@ -67,31 +67,8 @@ def test_a_trained_model_and_adapters(inputs, tmp_path, disk):
     disk.assert_holds(tmp_path / "soup")
 
 
-@pytest.mark.usefixtures("_hasty")
-def test_cached_states(inputs, tmp_path, disk):
-    train(configuration(inputs, model={"trained": "head"}), tmp_path / "run")
-    for name in ("queries", "documents"):
-        (states,) = (tmp_path / "run" / "work" / "states" / name).glob("*/")
-        disk.assert_holds(states)
-    disk.assert_holds(tmp_path / "run" / "work" / "lists.jsonl")
-    disk.assert_holds(tmp_path / "run" / "work" / "words")
-
-
 def test_a_pretrained_model(inputs, tmp_path, disk):
     texts, backbone = ["baba dede kiki", "lolo mumu"], str(inputs / "bert")
     options: dict[str, Any] = {"head": "random", "size": 3, "masking": "words", "steps": 2}
     pretrain(texts, tmp_path / "model", backbone=backbone, batch_size=2, **options)
     disk.assert_holds(tmp_path / "model")
-
-
-def test_commands(index, beir, tmp_path, disk, run):
-    for name, command in {
-        "lists": ("data", "mine", index, beir),
-        "export": ("index", "export", index, "--format", "anserini"),
-        "report.html": ("report", index),
-        "explained.html": ("explain", index, "sleeping cats", "d1"),
-        "rra": ("index", "reweight", index),
-    }.items():
-        result = run(*command, "--out", tmp_path / name)
-        assert result.code == 0, result.err
-        disk.assert_holds(tmp_path / name)

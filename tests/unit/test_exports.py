@@ -32,7 +32,7 @@ from lexicept.queries.syntax import ParsedQuery
 from lexicept.storage.workspace import Units
 from lexicept.vectors import Vector
 from support.commands import assert_error
-from support.indexes import build
+from support.indexes import build, contents
 from support.processes import stops_at
 from support.similar_texts import DOCUMENTS as SIMILAR
 from support.similar_texts import build as build_similar
@@ -357,11 +357,7 @@ def test_a_killed_export_goes_on(form, tmp_path, monkeypatch):
     inodes = {path.name: path.stat().st_ino for path in partial.glob("*/*")}
     export_index(index, form, tmp_path / "out", queries=QUERIES)
     assert not (tmp_path / "out.partial").exists()
-    data = [
-        {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-        for root in (tmp_path / "whole", tmp_path / "out")
-    ]
-    assert data[0] == data[1]
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     linked = [p.stat().st_ino == inodes.get(p.name) for p in sorted((tmp_path / "out").glob("*/*"))]
     assert linked[0]
     assert not linked[-1]

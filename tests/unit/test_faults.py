@@ -1,6 +1,5 @@
 """Power cuts, kills, full disks, several processes: the old or the new is there, and stays so."""
 
-import errno
 import os
 import resource
 import shutil
@@ -21,7 +20,6 @@ from faults.trials import check, cut_power, fail_calls, flushed, run_undisturbed
 from lexicept.errors import InputError
 from lexicept.index import updates
 from lexicept.index.builder import IndexBuilder
-from lexicept.index.generations import replace_generation
 from lexicept.index.reader import IndexReader
 from lexicept.storage import workspace
 from lexicept.storage.arrays import save_array
@@ -183,22 +181,6 @@ def test_readers_beside_updates(tmp_path):
     counts = read_during_updates(tmp_path / "index", 12, 2)
     assert min(counts) > 0
     assert len(generations(tmp_path / "index")) <= 3
-
-
-def test_an_overwrite_that_fails_leaves_no_generation(tmp_path, monkeypatch):
-    path = tmp_path / "index"
-    build(path, 2)
-    build(tmp_path / "new", 3)
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("lexicept.index.generations.save_manifest", full)
-        with pytest.raises(OSError, match="No space left"):
-            replace_generation(path, IndexReader.open(tmp_path / "new").folder)
-    assert [folder.name for folder in generations(path)] == ["generation-000001"]
-    assert len(IndexReader.open(path, checksums=True)) == 2
 
 
 def test_of_several_builders_one_wins(tmp_path):

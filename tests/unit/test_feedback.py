@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lexicept
 from lexicept.errors import InputError
-from lexicept.index.feedback import centroid, document_weights, like, rocchio
+from lexicept.index.feedback import centroid, like, rocchio
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.spelling import nearest
 from lexicept.weighting import Splade
@@ -53,11 +53,6 @@ def test_what_is_added_is_as_long_as_asked():
         rocchio(query, documents, strength=-1)
     with pytest.raises(InputError, match="dimensions must be at least 1"):
         rocchio(query, documents, dimensions=0)
-
-
-def test_rows_are_the_weights_that_are_searched(index):
-    expected = index.reader.document_vectors().weights[[2, 0]]
-    assert (document_weights(index.reader, [2, 0]) != expected).nnz == 0
 
 
 def test_marked_documents_lead_to_others_like_them(index):

@@ -219,7 +219,7 @@ def test_the_quick_reader_leaves_such_tokenizers_to_the_encoder(tmp_path):
 # Commands
 
 
-PROMPTS = {"query": "kilo ", "document": ""}
+PROMPTS = {"query": "kilo ", "document": "ba de "}
 MODELS: dict[str, Callable[[Path, Path], Path]] = {
     "sum": lambda folder, masked: save_library(folder, modules(masked, "sum")),
     "two logarithms": lambda f, masked: save_library(f, modules(masked, "max", "log1p_relu")),

@@ -181,13 +181,6 @@ def test_weights_that_have_changed_since(hub, model, tmp_path):
         Reference("team/none", None, reference.files).find()
 
 
-def test_a_model_is_converted_by_its_name(hub, model, run, tmp_path):
-    put(hub, model, "team/tiny")
-    to = ("--to", "sentence-transformers", "--out", tmp_path / "out")
-    assert run("model", "convert", "team/tiny", *to, "--json").json["found"] == "lexicept"
-    assert (tmp_path / "out" / "1_WordWeights").is_dir()
-
-
 def test_refused_models(hub, model):
     put(hub, model, "team/tiny")
     with pytest.raises(InputError, match=r"team/none: no such folder, .* none of that name"):

@@ -1,6 +1,8 @@
 """Training without mined candidates, and with document frequencies of a sample, end to end."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -43,12 +45,9 @@ def test_in_batch_negatives_alone_need_no_mining(inputs, tmp_path, monkeypatch):
 
 
 def test_a_judgement_of_an_unknown_document_is_found_before_training(inputs, tmp_path):
-    beir = tmp_path / "beir"
-    (beir / "qrels").mkdir(parents=True)
-    for name in ("corpus.jsonl", "queries.jsonl", "qrels/dev.tsv"):
-        (beir / name).write_bytes((inputs / "beir" / name).read_bytes())
+    beir = Path(shutil.copytree(inputs / "beir", tmp_path / "beir"))
     path = beir / "qrels" / "train.tsv"
-    path.write_text((inputs / "beir" / "qrels" / "train.tsv").read_text() + "q1\tnowhere\t1\n")
+    path.write_text(path.read_text() + "q1\tnowhere\t1\n")
     config = esplade(inputs, data={"negatives": 0, "queries": str(beir)})
     with pytest.raises(InputError, match="the document 'nowhere', which is unknown"):
         train(config, tmp_path / "run")

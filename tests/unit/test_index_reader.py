@@ -1,7 +1,6 @@
 """Searching and explaining an opened index, and refusing anything else."""
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.manifest import VERSION
 from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
-from lexicept.kernels.posting_lists import MARGIN
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.weighting import BM25, Splade
 from support.indexes import build, edit_manifest
@@ -275,23 +273,12 @@ def test_no_index(tmp_path):
     [
         ({"version": 99}, f"index version 99; this lexicept reads version {VERSION}: a newer one"),
         ({"version": 1}, f"index version 1; this lexicept reads version {VERSION}: build it again"),
-        ({"version": "1"}, "version"),
         ({"version": None}, "version"),
         ({"format": "zip"}, "not a lexicept index"),
-        ({"generation": "../x"}, "damaged"),
-        ({"generation": "/etc"}, "damaged"),
-        ({"generation": 1}, "damaged"),
         ({"generation": "generation-000009"}, "generation-000009"),
-        ({"files": []}, "damaged"),
-        ({"files": {"generation-000001/ids.bin": 3}}, "damaged"),
         ({"files": {"generation-000001/ids.bin": {}}}, "damaged"),
         ({"documents": 3}, "different numbers of documents"),
-        ({"documents": None}, "damaged"),
         ({"vocabularies": []}, "differ in dimensions"),
-        ({"vocabularies": None}, "damaged"),
-        ({"vocabularies": ["words"]}, "damaged"),
-        ({"rra": {"beta": 1}}, "damaged"),
-        ({"rra": "auto"}, "damaged"),
     ],
 )
 def test_a_manifest_of_another_kind(tmp_path, changes, message):
@@ -299,28 +286,6 @@ def test_a_manifest_of_another_kind(tmp_path, changes, message):
     build(path, ANIMALS)
     edit_manifest(path, lambda manifest: manifest.update(changes))
     with pytest.raises(IndexFormatError, match=message):
-        IndexReader.open(path)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"name": "colours"},
-        {"name": 5},
-        {"size": 3},
-        {"size": "2"},
-        {"weighting": {"name": "tf"}},
-        {"weighting": {"name": "bm25", "k1": -1}},
-        {"weighting": {"name": "bm25", "k1": "x"}},
-        {"weighting": {"name": "bm25", "k9": 1}},
-        {"weighting": 3},
-    ],
-)
-def test_a_manifest_with_another_vocabulary(tmp_path, changes):
-    path = tmp_path / "index"
-    build(path, ANIMALS)
-    edit_manifest(path, lambda manifest: manifest["vocabularies"][0].update(changes))
-    with pytest.raises(IndexFormatError):
         IndexReader.open(path)
 
 
@@ -374,39 +339,3 @@ def test_truncated_arrays_are_refused_although_the_manifest_agrees(tmp_path):
                 IndexReader.open(path).tf()
         (path / name).write_bytes(data)
         edit_manifest(path, lambda m, name=name, item=record: m["files"].update({name: item}))
-
-
-def test_altered_numbers_do_not_reach_the_compiled_search(tmp_path):
-    path = tmp_path / "index"
-    build(path, ANIMALS)
-    for name, value in [("gaps", 255), ("lengths", 2**16 - 1), ("widths", 3), ("widths", 15)]:
-        file = path / "generation-000001" / "postings" / f"{name}.npy"
-        data = file.read_bytes()
-        array = np.load(file)
-        array[-1 - MARGIN if name == "gaps" else 0] = value
-        np.save(file, array)
-        if name != "gaps":
-            with pytest.raises(IndexFormatError):
-                IndexReader.open(path)
-        else:  # it is beyond the scores that are looked at
-            assert IndexReader.open(path).search(["cat dog"])[0]
-        with pytest.raises(IndexFormatError):
-            IndexReader.open(path).document_vectors()
-        with pytest.raises(IndexFormatError, match=rf"{name}.npy does not match its checksum"):
-            IndexReader.open(path, checksums=True)
-        file.write_bytes(data)
-
-
-def test_parts_of_two_indexes(tmp_path):
-    build(tmp_path / "one", ANIMALS)
-    build(tmp_path / "two", {"a": "cat", "b": "yak gnu"})
-    for file_name in ("postings", "words"):
-        mixed = tmp_path / f"mixed-{file_name}"
-        shutil.copytree(tmp_path / "one", mixed)
-        shutil.rmtree(mixed / "generation-000001" / file_name)
-        shutil.copytree(
-            tmp_path / "two" / "generation-000001" / file_name,
-            mixed / "generation-000001" / file_name,
-        )
-        with pytest.raises(IndexFormatError):
-            IndexReader.open(mixed)

@@ -4,7 +4,6 @@ import gzip
 import math
 import os
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,6 @@ from hypothesis import strategies as st
 from lexicept.candidates.lists import CandidateList, Lists, from_qrels, write_lists
 from lexicept.corpora import Qrel, read_qrels
 from lexicept.errors import InputError
-
-Folders = pytest.TempPathFactory
-Write = Callable[[str | bytes], Path]
 
 OURS = '{"query_id": "q", "relevant": ["a"], "candidates": ["b", "c"], "scores": [3, 2.5, -1]}'
 

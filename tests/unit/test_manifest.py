@@ -19,7 +19,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
 from lexicept.pipelines import serve
 from lexicept.weighting import BM25
-from support.indexes import build, edit_manifest
+from support.indexes import build, contents, edit_manifest
 
 TEXTS = {"a": "cats sleep", "b": "dogs bark at cats", "c": "bees hum"}
 LIMITS = VocabularySettings(
@@ -45,6 +45,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=4,
 )
+
+
+WRONG_WEIGHTINGS = [{"name": "tf"}, *({"name": "bm25", k: -1} for k in ("k1", "k9")), 3]
 
 
 def keys_of(manifest, above=()):
@@ -120,13 +123,17 @@ def test_any_value_of_any_member_is_refused_or_read(path, members, data):
         {"vocabularies": [[]]},
         {"rra": {"alpha": "1"}},
         {"rra": {"iterations": True}},
-        {"rra": []},
+        {"vocabularies": ["words"]},
+        *({"rra": rra} for rra in ([], "auto", {"beta": 1})),
+        *({"generation": generation} for generation in ("../x", "/etc", 1)),
+        {"files": []},
         {"lexicept": 1},
         {"version": float(VERSION)},
         {"another": 1},
         *({("vocabularies", 0, "size"): size} for size in (True, 4.0, -1)),
         {("vocabularies", 0, "adapted"): 3},
-        {("vocabularies", 0, "name"): "concepts"},
+        *({("vocabularies", 0, "name"): name} for name in ("concepts", "colours", 5)),
+        *({("vocabularies", 0, "weighting"): weighting} for weighting in WRONG_WEIGHTINGS),
     ],
 )
 def test_a_manifest_of_other_types_is_damaged(path, tmp_path, changes):
@@ -177,10 +184,10 @@ def test_what_is_or_was_an_index_is_replaced_at_the_end(folder, tmp_path, damage
     damage(path)
     with pytest.raises(IndexFormatError):
         lexicept.open(path)
-    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    before = contents(path)
     with IndexBuilder(path, overwrite=True):
         pass
-    assert {f: f.read_bytes() for f in path.rglob("*") if f.is_file()} == before
+    assert contents(path) == before
     index = lexicept.build(folder, path, vocabulary="words", overwrite=True)
     assert [hit.id for hit in index.search("ants old")] == ["ants.md"]
     assert verify(path).problems == []
@@ -221,17 +228,6 @@ def test_files_of_others_in_an_older_index_stay(folder, tmp_path):
     assert (path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("damage", "advice"),
-    [(older, "build it again with --overwrite"), (newer, "a newer one reads it")],
-)
-def test_an_index_of_another_version_says_what_to_do(tmp_path, damage, advice):
-    lexicept.build(["old text"], tmp_path / "index", vocabulary="words")
-    damage(tmp_path / "index")
-    with pytest.raises(IndexFormatError, match=advice):
-        lexicept.open(tmp_path / "index")
-
-
 def test_sync_builds_an_older_index_again_as_it_was(folder, tmp_path):
     path = tmp_path / "index"
     lexicept.sync(folder, path, vocabulary="words", language="de")
@@ -254,12 +250,12 @@ def test_sync_and_serve_leave_other_indexes_with_one_error(folder, tmp_path, dam
     path = tmp_path / "files.index"
     lexicept.sync(folder, path, vocabulary="words")
     damage(path)
-    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    before = contents(path)
     monkeypatch.setattr(serve.subprocess, "Popen", None)  # no process begins
     for work in (lambda: lexicept.sync(folder, path), lambda: lexicept.serve(folder, port=0)):
         with pytest.raises(LexiceptError):
             work()
-    assert {f: f.read_bytes() for f in path.rglob("*") if f.is_file()} == before
+    assert contents(path) == before
 
 
 def test_serve_waits_for_an_older_index_to_be_built_again(folder, tmp_path, monkeypatch):

@@ -51,12 +51,6 @@ def test_depth_counts_without_the_relevant(index, tmp_path, depth, expected):
     assert item.documents == ("d2", "d3", *expected)
 
 
-def test_one_vocabulary(index, tmp_path):
-    with pytest.raises(InputError, match="no vocabulary 'concepts'"):
-        mine(index, QUERIES, RELEVANT, tmp_path / "out", vocabulary="concepts")
-    assert len(mine(index, QUERIES, RELEVANT, tmp_path / "out", vocabulary="words")) == 4
-
-
 def test_documents_in_passages_are_mined_whole(tmp_path):
     long = Document("long", "", passages=tuple(Passage(text) for text in ("pear", "apple", "fig")))
     short = [Document(name, f"fig {name}") for name in ("a", "b", "c")]

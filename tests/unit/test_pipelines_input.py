@@ -1,7 +1,6 @@
 """Bad input from Python gets one clear error and leaves nothing behind."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,47 +10,6 @@ from lexicept.errors import InputError, LexiceptWarning
 from lexicept.storage.files import replace_file
 
 TEXTS = ["Cats sleep all day.", "Dogs bark at night.", "A kitten naps in the sun."]
-
-
-class NA:
-    """A missing value with comparisons neither true nor false, as pandas.NA."""
-
-    def __ne__(self, other: object) -> "NA":
-        return self
-
-    def __bool__(self) -> bool:
-        raise TypeError("boolean value of NA is ambiguous")
-
-
-class Frame:
-    """A data frame with one column."""
-
-    columns = ("text",)
-
-    def __init__(self, *cells: object) -> None:
-        self.cells = cells
-
-    def itertuples(self, index: bool, name: None) -> Iterator[tuple[object]]:
-        return ((cell,) for cell in self.cells)
-
-
-class Columns:
-    """An object with columns and without rows."""
-
-    columns = ("text",)
-
-
-@pytest.mark.parametrize(
-    ("documents", "message"),
-    [
-        (Frame("a cat", NA()), "the documents, document 2: the text must be a string, not null"),
-        (Columns(), "documents must be a list, a data frame or a path, not one Columns"),
-    ],
-)
-def test_bad_documents(documents, message, tmp_path):
-    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
-        lexicept.build(documents, tmp_path / "new.index", vocabulary="words", strict=True)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_places_that_cannot_be_written(tmp_path):

@@ -92,10 +92,3 @@ def test_a_configuration_may_be_a_mapping_a_path_or_itself(inputs, tmp_path, mon
         lexicept.train(source, tmp_path / "out", changes=["optimizer.seed=7"])
     changed = replace(config, optimizer=replace(config.optimizer, seed=7))
     assert given == [(changed, tmp_path / "out")] * 3
-
-
-def test_a_mistyped_corpus_leaves_no_run_behind(inputs, tmp_path):
-    config = configuration(inputs, data={"corpus": "nowhere"})
-    with pytest.raises(InputError, match="nowhere"):
-        lexicept.train(config, tmp_path / "run")
-    assert not (tmp_path / "run").exists()

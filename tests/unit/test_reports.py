@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import lexicept.encoding.vectorizer
 from lexicept.corpora import Document, Qrel, Query
@@ -15,14 +14,13 @@ from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
 from lexicept.evaluation.significance import intervals
-from lexicept.index.atlas import BINS, Findings
 from lexicept.index.builder import IndexBuilder
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
 from lexicept.reports.report import build_report, passage
 from lexicept.weighting import BM25, Splade
 from support.indexes import build_of
-from support.vowels import PLACE, Vowels
+from support.vowels import PLACE, Vowels, findings
 
 VOID = {"meta", "input", "br", "img"}
 
@@ -99,31 +97,8 @@ def build(
     if "concepts" in names:
         builder.add_vocabulary(Letters(), VocabularySettings(Splade()))
     if labels is not None:
-        builder.add_atlas(findings(labels, len(texts)))
+        builder.add_atlas(replace(findings(len(texts)), labels=list(labels)))
     return builder.commit(rra)
-
-
-def findings(labels: Sequence[str], documents: int) -> Findings:
-    """Each concept fires on the first word of the first document, and is next to the first one."""
-    count = len(labels)
-    first = np.zeros((count, documents), np.float32)
-    first[:, 0] = 2
-    near = np.zeros((count, count), np.float32)
-    near[1:, 0] = 0.5
-    return Findings(
-        labels=list(labels),
-        sources=np.zeros(count, np.int64),
-        tokens=100,
-        firings=np.full(count, 7),
-        words=["vowel"],
-        log_odds=sp.csr_array(np.full((count, 1), 3.0, np.float32)),
-        examples=sp.csr_array(first),
-        spans=np.tile([0, 5], (count, 1)),
-        detection=np.full(count, 0.9),
-        histogram=np.zeros((count, BINS), np.int64),
-        octave=4,
-        nearest=sp.csr_array(near),
-    )
 
 
 def cells(html: str, caption: str) -> list[list[str]]:
@@ -209,7 +184,7 @@ def test_concepts_are_shown_by_their_atlas(tmp_path):
     check(html)
     (about,) = re.findall(r"The concepts that tell documents apart, .*?: (.*?)\.", html)
     assert set(about.split(", ")) <= {"vowel a", "vowel e", "vowel i", "u"}
-    assert "<mark>About</mark> cat The cat sleeps" in html
+    assert "<mark>A</mark>bout ibex An ibex climbs" in html
     documents = int(index.engine.df[-5])
     assert f"No. 0, in {documents} documents ({documents / 5:.1%})" in html
 

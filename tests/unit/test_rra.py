@@ -1,9 +1,5 @@
 """The closed form against the paper's equations 2 to 4 on dense matrices, and bad input."""
 
-import pickle
-from functools import reduce
-from itertools import pairwise
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -13,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexicept.errors import InputError
-from lexicept.rra import Dialogue, Sums, converse, hear, read, reweight
+from lexicept.rra import Dialogue, Sums, reweight
 from support.strategies import REALS, sparse_matrices
 
 F = {
@@ -89,33 +85,6 @@ def test_closed_form_on_a_larger_collection(transform, iterations, alpha, unifor
     w[:, [0, 8, 39]] = 0
     prior = None if uniform else random.random(60) + 0.1
     assert_scores_equal(w, prior, alpha=alpha, iterations=iterations, transform=transform)
-
-
-@given(
-    w=sparse_matrices(st.integers(1, 8), weights=REALS, dtype=np.float64),
-    data=st.data(),
-    **SETTINGS,
-)
-def test_sharding_changes_nothing(w, transform, alpha, iterations, data):
-    size = w.shape[0]
-    prior = np.array(data.draw(st.lists(st.floats(0.01, 10), min_size=size, max_size=size)))
-    cuts = sorted([0, *data.draw(st.lists(st.integers(0, size), max_size=4)), size])
-    P = prior / prior.sum()
-    shards = [(w[a:b], P[a:b]) for a, b in pairwise(cuts)]
-
-    def hear_all(dialogue):
-        sent = pickle.loads(pickle.dumps(dialogue))  # as another process would get it
-        return reduce(add, [hear(weights, priors, sent) for weights, priors in shards])
-
-    dialogue = converse(hear_all, Dialogue.begin(*w.shape, alpha, transform), iterations)
-    shards_read = [read(weights, priors, dialogue) for weights, priors in shards]
-    whole = reweight(w, alpha, iterations, prior, transform)
-    weights = np.vstack([weights_of_shard.toarray() for weights_of_shard, _ in shards_read])
-    scales = np.concatenate([priors_of_shard for _, priors_of_shard in shards_read])
-    close = {"rtol": 1e-9, "atol": 1e-9}
-    np.testing.assert_allclose(weights, whole.weights.toarray(), **close)
-    np.testing.assert_allclose(scales - scales.min(), whole.offsets, **close)
-    np.testing.assert_allclose(dialogue.background, whole.background, **close)
 
 
 def test_by_hand():

@@ -1,21 +1,16 @@
 """Every architecture's loss, gradients and inference follow its paper's equations."""
 
-import json
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.kernels import linear_outputs
 from lexicept.neural.sae.model import SAE
 from lexicept.training.sae.objectives import OBJECTIVES
 from lexicept.training.sae.settings import SAESettings
 from lexicept.training.sae.trainer import SAELoop, initial_sae, train_on_states
 from support.processes import KilledError
-from support.tiny import save_bert, text
 
 ARCHITECTURES = list(OBJECTIVES)
 M, D, K = 24, 6, 3
@@ -239,23 +234,3 @@ def test_training_resumes_to_the_same_weights(architecture, tmp_path, monkeypatc
         assert resumed.state_dict().keys() == unbroken.state_dict().keys()
         for name, tensor in unbroken.state_dict().items():
             assert torch.equal(tensor, resumed.state_dict()[name]), name
-    with pytest.raises(InputError, match="other settings"):
-        train_on_states(read, len(texts), replace(settings, k=3), tmp_path)
-    (tmp_path / "checkpoint.pt").write_bytes(b"")
-    with pytest.warns(LexiceptWarning, match=r"checkpoint\.pt: .* starts from the beginning"):
-        again = train_on_states(read, len(texts), settings, tmp_path)
-    assert torch.equal(again.W_enc, unbroken.W_enc)
-
-
-def test_an_index_is_built_with_any_architecture(run, tmp_path):
-    save_bert(tmp_path / "bert")
-    lines = [json.dumps({"_id": str(n), "text": text(n, n + 1, n * n)}) for n in range(30)]
-    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
-    sizes = ("--num-latents", 16, "--k", 2, "--tokens", 2000, "--vocabulary", "concepts")
-    arguments = ("--train", "--backbone", tmp_path / "bert", "--architecture", "batch_topk")
-    index = tmp_path / "my.index"
-    assert run("build", tmp_path / "corpus.jsonl", "--out", index, *sizes, *arguments).code == 0
-    (folder,) = {path.parent for path in index.rglob("sae.json")}
-    sae = SAE.load(folder)
-    assert (sae.architecture, sae.k, sae.num_latents) == ("batch_topk", None, 16)
-    assert len(run("search", index, text(4, 5, 16), "--json").json["results"]) > 0

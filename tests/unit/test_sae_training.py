@@ -254,30 +254,6 @@ def test_training_goes_on_from_an_sae_which_stays_as_it_is():
     assert error(after) < 0.9 * error(first)
 
 
-def test_training_that_goes_on_resumes_to_the_same_weights(tmp_path, monkeypatch):
-    x = states(300)
-    first = initial_sae(x, SAESettings(32, 4))
-    first.centred = False
-    settings = SAESettings(32, 4, 1500, batch_size=50)
-
-    def kill(stage, done, total, detail=""):
-        if done >= 700 and "loss" in detail:
-            raise KilledError
-
-    def train(*arguments):
-        return train_on_states(lambda n: x[n], 300, settings, *arguments, start=first)
-
-    unbroken = train()
-    monkeypatch.setattr("lexicept.training.loop.CHECKPOINT_SECONDS", 0)
-    with pytest.raises(KilledError):
-        train(tmp_path, kill)
-    for _ in ("goes on", "is finished"):
-        resumed = train(tmp_path)
-        assert not resumed.centred
-        for name, tensor in unbroken.state_dict().items():
-            assert torch.equal(tensor, resumed.state_dict()[name]), name
-
-
 @pytest.mark.parametrize(
     ("start", "changes", "message"),
     [

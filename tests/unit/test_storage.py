@@ -24,9 +24,6 @@ from lexicept.storage.manifest import check_files, describe_files
 from lexicept.storage.texts import TextStore
 from support.strategies import sparse_matrices
 
-Folders = pytest.TempPathFactory
-
-
 # Texts
 
 

@@ -549,18 +549,6 @@ def test_another_configuration_needs_another_folder_or_a_restart(inputs, tmp_pat
         train(config, unbroken("head"))
 
 
-def test_one_process_at_a_time(inputs, tmp_path):
-    config, folder = configuration(inputs), tmp_path / "run"
-
-    def progress(*_, **__):
-        with pytest.raises(InputError, match="another process is writing here"):
-            train(config, folder)
-        raise KilledError
-
-    with pytest.raises(KilledError):
-        train(config, folder, progress)
-
-
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
