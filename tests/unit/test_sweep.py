@@ -1,4 +1,4 @@
-"""Points equal indexes with their settings; fronts, plots, and going on after a kill."""
+"""Points equal indexes with their settings; fronts, and going on after a kill."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ import pytest
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
-from lexicept.evaluation.plots import write_sweep
 from lexicept.evaluation.sweep import Point, Setting, SweepGrid, pareto_front, read_points, sweep
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -199,35 +198,3 @@ def test_a_front_by_hand():
     assert pareto_front([]) == []
     first, second = point(1, 0.3, mrr=0.1), point(1, 0.3, mrr=0.9)
     assert pareto_front([first, point(2, 0.3), second]) == [first, second]
-
-
-# The plot
-
-
-def test_a_plot_shows_points_by_alpha_and_their_front(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
-    figures, save = [], Figure.savefig
-    monkeypatch.setattr(
-        Figure, "savefig", lambda self, *a, **k: figures.append(self) or save(self, *a, **k)
-    )
-    points = [point(0.5, 0.2, 0.3), point(2, 0.5, 0.4), point(8, 0.4, 0.45), point(40, 0.6, 0.5)]
-    points[2] = replace(points[2], setting=Setting(1, 1, 1.25))
-    (tmp_path / "plot.png").write_text("old")
-    write_sweep([*points, point(0, 0, 0)], tmp_path / "plot.png")
-    assert [path.name for path in tmp_path.iterdir()] == ["plot.png"]
-    (axes,) = figures[0].axes
-    assert axes.get_xscale() == "log"
-    (front,) = axes.lines
-    assert front.get_xydata().tolist() == [[0.5, 0.2], [2, 0.5], [40, 0.6]]
-    plain, reweighted = axes.collections
-    assert plain.get_offsets().tolist() == [[0.5, 0.2], [2, 0.5], [40, 0.6]]
-    assert reweighted.get_offsets().tolist() == [[8, 0.4]]
-    texts = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert texts == ["no RRA", "α 1.25"]
-
-
-@pytest.mark.parametrize("points", [[], [point(0, 0)], [point(1, 0.5)], [point(1e5, 1, 1)] * 2])
-def test_any_points_can_be_plotted(points, tmp_path):
-    write_sweep(points, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

@@ -116,7 +116,7 @@ def sweep(
     as_json: bool = False,
     **options: Any,
 ) -> None:
-    """Plot effectiveness against cost for all combinations of settings.
+    """Measure effectiveness and cost for all combinations of settings.
 
     Separate the values of an option with commas; none is no limit. If words and concepts are
     searched together, the limits apply to the concepts. Choose settings on a dev or train split,

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexicept.checks import Count, Positive, checked_arguments
-from lexicept.errors import require
 from lexicept.evaluation import sweep as sweeping
 from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import Point, SweepGrid
 from lexicept.pipelines.opened import IndexLike, read_judged, reader_of
 from lexicept.progress import Progress, reporting
-
-PLOT = "pareto.png"
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Sweep:
     front: list[Point]
     """The Pareto front of nDCG@10 and QD-FLOPs."""
     folder: Path
-    """The folder of ``points.jsonl`` and the plot."""
+    """The folder of ``points.jsonl``."""
 
 
 @checked_arguments
@@ -47,7 +44,7 @@ def sweep(
     restart: bool = False,
     progress: bool | Progress = False,
 ) -> Sweep:
-    """Measure effectiveness and cost for all combinations of some settings, and plot them.
+    """Measure effectiveness and cost for all combinations of some settings.
 
     Settings are chosen on judgements: sweep on a dev or train split, never on the test split. In a
     search by words and concepts together, the limits apply to the concepts. A second call resumes
@@ -56,7 +53,7 @@ def sweep(
     Args:
         index: an opened index, or the path of one.
         dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
-        out: the folder of the points and the plot; new, or the folder of the same sweep.
+        out: the folder of ``points.jsonl``, a point on a line; new, or that of the same sweep.
         split: the judgements to use.
         vocabulary: "words" or "concepts"; None searches all vocabularies.
         query_max_active_dims: limits of the dimensions in a query; None sets no limit.
@@ -70,7 +67,7 @@ def sweep(
 
     Raises:
         InputError: no such dataset, split or vocabulary, no judgements of indexed documents, a
-            setting out of range, ``out`` holds something else, or matplotlib is not installed.
+            setting out of range, or ``out`` holds something else.
         IndexFormatError: the path holds no index, or a damaged one.
 
     Examples:
@@ -79,7 +76,6 @@ def sweep(
         >>> len(swept.points)
         2
     """
-    require("plots", "matplotlib")
     grid = SweepGrid(
         tuple(query_max_active_dims),
         tuple(document_max_active_dims),
@@ -92,7 +88,4 @@ def sweep(
     judged = JudgedQueries(queries, qrels, ignore_identical_ids=ignore_identical_ids)
     with reporting(progress) as report:
         points = sweeping.sweep(reader, judged, grid, folder, vocabulary, report, restart=restart)
-    from lexicept.evaluation.plots import write_sweep
-
-    write_sweep(points, folder / PLOT)
     return Sweep(points, sweeping.pareto_front(points), folder)
