@@ -42,7 +42,7 @@ from lexicept.index.ranking import DocumentScorer, RankedPassages, Ranker
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.text_vectors import TextVectors, VectorSettings
 from lexicept.queries.syntax import ParsedQuery, parse
-from lexicept.storage.arrays import JoinedRows, StoredRows
+from lexicept.storage.arrays import StoredRows
 from lexicept.storage.files import disk_errors
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
@@ -240,7 +240,7 @@ class IndexReader:
         """The stored parts of the documents."""
         return self._stored.parts
 
-    def stored_tf(self, vocabulary: Vocabulary) -> StoredRows | JoinedRows:
+    def stored_tf(self, vocabulary: Vocabulary) -> StoredRows:
         """Return the documents' tf in a vocabulary [N, V_i], opened at first use."""
         return self.parts.tf(vocabulary.name, vocabulary.size)
 

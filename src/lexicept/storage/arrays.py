@@ -96,61 +96,36 @@ def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_ar
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Neighbouring rows of a CSR matrix on disk, opened by ``load``."""
+    """Rows of a CSR matrix on disk, or of several, opened by ``load``."""
 
-    prefix: Path
+    prefixes: Path | tuple[Path, ...]
     columns: int
-    start: int = 0
-    stop: int | None = None
-    """The row after the last; None for the end of the matrix."""
+    order: Integers | None = None
+    """Numbers of the rows, counted through the matrices one after another [n]; None for all."""
 
     @property
     def indptr(self) -> Integers:
         """The start of each row, and the end of the last [n + 1]."""
-        stored = load_array(_file(self.prefix, "indptr"), np.int64)
-        starts: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
-        return starts
+        lengths = np.concatenate([np.diff(starts) for starts in self._starts().values()])
+        selected = lengths if self.order is None else lengths[self.order]
+        return np.concatenate([[0], np.cumsum(selected)])
 
     def __getitem__(self, rows: slice) -> StoredRows:
-        start, stop, _ = rows.indices(self.indptr.size - 1)
-        return replace(self, start=self.start + start, stop=self.start + stop)
-
-    def load(self) -> sp.csr_array:
-        """Memory-map the rows; see ``load_csr``."""
-        return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
-
-
-@dataclass(frozen=True)
-class JoinedRows:
-    """Rows of several CSR matrices on disk, in any order, opened by ``load``."""
-
-    prefixes: tuple[Path, ...]
-    counts: tuple[int, ...]
-    """Rows of each matrix."""
-    columns: int
-    order: Integers
-    """Numbers of the rows, counted through the matrices one after another [n]."""
-
-    @property
-    def indptr(self) -> Integers:
-        """The start of each row, and the end of the last [n + 1]."""
-        starts = [load_array(_file(prefix, "indptr"), np.int64) for prefix in self.prefixes]
-        lengths = np.concatenate([np.diff(indptr) for indptr in starts])
-        return np.concatenate([[0], np.cumsum(lengths[self.order])])
-
-    def __getitem__(self, rows: slice) -> JoinedRows:
-        return replace(self, order=self.order[rows])
+        order = self._all_rows() if self.order is None else self.order
+        return replace(self, order=order[rows])
 
     def load(self) -> sp.csr_array:
         """Return the rows; memory-map neighbours in one matrix. Raises as ``load_csr`` does."""
         # Rows of each matrix together, as few reads as possible; the order comes last.
+        order = self._all_rows() if self.order is None else self.order
         blocks, positions, start = [], [], 0
-        for prefix, count in zip(self.prefixes, self.counts, strict=True):
-            in_matrix = np.flatnonzero((self.order >= start) & (self.order < start + count))
+        for prefix, starts in self._starts().items():
+            stop = start + starts.size - 1
+            in_matrix = np.flatnonzero((order >= start) & (order < stop))
             if in_matrix.size:
-                blocks.append(_rows(prefix, self.columns, self.order[in_matrix] - start))
+                blocks.append(_rows(prefix, self.columns, order[in_matrix] - start))
                 positions.append(in_matrix)
-            start += count
+            start = stop
         if not blocks:
             return sp.csr_array((0, self.columns), dtype=np.float32)
         if len(blocks) == 1:
@@ -158,6 +133,14 @@ class JoinedRows:
         joined = sp.csr_array(sp.vstack(blocks, format="csr"))
         position = np.concatenate(positions)
         return joined if bool((np.diff(position) == 1).all()) else joined[np.argsort(position)]
+
+    def _starts(self) -> dict[Path, Integers]:
+        """Return the ``indptr`` of each matrix."""
+        prefixes = (self.prefixes,) if isinstance(self.prefixes, Path) else self.prefixes
+        return {prefix: load_array(_file(prefix, "indptr"), np.int64) for prefix in prefixes}
+
+    def _all_rows(self) -> Integers:
+        return np.arange(sum(starts.size - 1 for starts in self._starts().values()))
 
 
 def _rows(prefix: Path, columns: int, row_indices: Integers) -> sp.csr_array:
