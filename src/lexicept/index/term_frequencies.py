@@ -1,12 +1,11 @@
 """Term frequencies (tf) of many texts: encoded shard by shard, written as matrices on disk.
 
-Identical texts are encoded once. Finished shards are kept, so that an interrupted build resumes
-after the last one; few shards are in memory at a time.
+Finished shards are kept, so that an interrupted build resumes after the last one; few shards are in
+memory at a time.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
-from lexicept.vectors import Integers, stack_columns
 
 SHARD = 512
 """Documents in a shard, the unit of work that an interrupted build keeps."""
@@ -77,17 +75,10 @@ class TermFrequencyWriter:
             prefix: of the files of the tf; see ``load_csr``.
         """
         texts, units = self.texts, self.units
-        # Texts that occurred before, and shards that are kept, are not encoded again.
-        first = first_occurrences(texts)
         starts = range(0, len(texts), SHARD)
         done = {start for start in starts if self._is_done(start)}
-        is_new = first == np.arange(first.size)
-        new_texts = (
-            [texts[n] for n in (start + np.flatnonzero(is_new[start : start + SHARD])).tolist()]
-            for start in starts
-            if start not in done
-        )
-        encoded = self.encode(block for block in new_texts if block)
+        missing = (list(texts[start : start + SHARD]) for start in starts if start not in done)
+        encoded = self.encode(missing)
         with ExitStack() as files:
             writers: list[CSRWriter | VectorWriter] = [files.enter_context(CSRWriter(prefix))]
             if self.vector_size:
@@ -97,7 +88,7 @@ class TermFrequencyWriter:
                 if units is not None and start in done:
                     tf = load_csr(_shard(units, start), self.vectorizer.size)
                 else:
-                    tf = self._assemble(encoded, first, start, writers)
+                    tf = next(encoded)
                     if units is not None:
                         _keep(_shard(units, start), units, tf)
                 for writer, columns in zip(writers, split_columns(tf, self._sizes), strict=True):
@@ -123,26 +114,6 @@ class TermFrequencyWriter:
         except IndexFormatError:
             return False
         return True
-
-    def _assemble(
-        self,
-        encoded: Iterator[sp.csr_array],
-        first: Integers,
-        start: int,
-        writers: Sequence[CSRWriter | VectorWriter],
-    ) -> sp.csr_array:
-        """Return the tf of a shard, from its new texts and from identical texts that are written
-        already."""
-        distinct, places = np.unique(first[start : start + SHARD], return_inverse=True)
-        earlier = distinct[distinct < start].tolist()
-        new = next(encoded) if distinct.size > len(earlier) else None
-        if new is not None and not earlier and distinct.size == places.size:
-            return new
-        written = [
-            writer.rows(earlier, size) for writer, size in zip(writers, self._sizes, strict=True)
-        ]
-        blocks = [stack_columns(written), *([] if new is None else [new])]
-        return sp.csr_array(sp.vstack(blocks, format="csr"))[places]
 
 
 def write_tf(
@@ -174,12 +145,3 @@ def _keep(shard: Path, units: Units, tf: sp.csr_array) -> None:
     """Keep a finished shard."""
     save_csr(shard, tf)
     units.finish(shard.name, sorted(units.folder.glob(f"{shard.name}.*")))
-
-
-def first_occurrences(texts: Sequence[str]) -> Integers:
-    """Return the number of the first text that is identical to each [N], by a hash of 128 bits."""
-    digests = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
-    hashes = np.fromiter(digests, "S16", len(texts))
-    _, first, places = np.unique(hashes, return_index=True, return_inverse=True)
-    occurrences: Integers = first[places]
-    return occurrences

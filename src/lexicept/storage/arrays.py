@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -189,10 +188,9 @@ class ArrayWriter:
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
         self._path = path
         self._dtype = np.dtype(dtype)
-        self._file = path.open("w+b")
+        self._file = path.open("wb")
         self._size = 0
         self._write_header()
-        self._start = self._file.tell()
 
     def _write_header(self) -> None:
         descr = np.lib.format.dtype_to_descr(self._dtype)
@@ -204,13 +202,6 @@ class ArrayWriter:
         with disk_errors(self._path, array.nbytes):
             self._file.write(array.data)
         self._size += array.size
-
-    def read(self, start: int, stop: int) -> Any:
-        """Return the values from ``start`` to ``stop``."""
-        self._file.flush()
-        width = self._dtype.itemsize
-        raw = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
-        return np.frombuffer(raw, self._dtype)
 
     def __enter__(self) -> Self:
         return self
@@ -242,16 +233,6 @@ class CSRWriter(BlockWriter):
         self._indices.append(block.indices)
         self._data.append(block.data)
         self._nonzeros += block.nnz
-
-    def rows(self, row_indices: Iterable[int], columns: int) -> sp.csr_array:
-        """Return some of the written rows, CSR [n, columns]."""
-        spans = [self._indptr.read(row_index, row_index + 2).tolist() for row_index in row_indices]
-        indices = [self._indices.read(start, stop) for start, stop in spans]
-        data = [self._data.read(start, stop) for start, stop in spans]
-        indptr = np.cumsum([0, *(stop - start for start, stop in spans)])
-        values = np.concatenate([np.empty(0, np.float32), *data])
-        dimensions = np.concatenate([np.empty(0, np.int32), *indices])
-        return sp.csr_array((values, dimensions, indptr), shape=(len(spans), columns))
 
 
 def _file(prefix: Path, name: str) -> Path:
