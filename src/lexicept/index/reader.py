@@ -391,8 +391,8 @@ class IndexReader:
         if parsed.conditions_alone and mask is not None:
             return mask
         queries = self.weigher.weights([parsed], vocabulary)
-        found = self._ranker.matching(queries, queries.weights @ self.derived.background)
-        return Mask(found if mask is None else found & mask.allowed)
+        results = self._ranker.matching(queries, queries.weights @ self.derived.background)
+        return Mask(results if mask is None else results & mask.allowed)
 
     def explain(
         self,

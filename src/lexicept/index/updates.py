@@ -219,8 +219,8 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
         names = {name for name in index.passages.names() if name in texts}
         for document_id in ids:
             if not (isinstance(document_id, str) and document_id in names):
-                row = index.document_number(document_id)
-                problem = f"is a passage of document {index.document_ids[row]!r}"
+                passage = index.document_number(document_id)
+                problem = f"is a passage of document {index.document_ids[passage]!r}"
                 raise InputError(f"{document_id!r} {problem}, and can't be deleted alone")
         return apply(index, Changes((), names)).deleted
 
