@@ -377,16 +377,11 @@ def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
     """Keep the names of concepts that do not fire in these documents, and names from a language
     model or a release."""
     silent_here = np.diff(findings.log_odds.indptr) == 0
-    labels, sources = list(findings.labels), findings.sources.copy()
-    renamed = []
+    names = {}
     for number, label in enumerate(TextStore(index.folder / "concepts" / "terms")):
         source = "none" if label == unnamed(number) else "words"
         if index.atlas is not None:
             source = index.atlas.source(number)
         if silent_here[number] or source in ("llm", "explanations"):
-            labels[number], sources[number] = label, SOURCES.index(source)
-            renamed.append(number)
-    detection = findings.detection.copy()
-    detection[renamed] = np.nan
-    labels = unique_labels(labels, renamed)
-    return replace(findings, labels=labels, sources=sources, detection=detection)
+            names[number] = label, source
+    return findings.renamed(names)
