@@ -34,7 +34,7 @@ from lexicept.index.conditions import CACHED_MASKS, ConditionMasks, FieldMasks, 
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerprint, resolved
+from lexicept.index.manifest import MISSING, CurrentManifest, resolved
 from lexicept.index.parts import Parts
 from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
 from lexicept.index.query_encoders import VocabularyEncoder, open_vocabularies
@@ -160,11 +160,6 @@ class IndexReader:
     @property
     def engine(self) -> PostingsEngine:
         return self.derived.engine
-
-    @property
-    def postings(self) -> str:
-        """A fingerprint of the postings."""
-        return postings_fingerprint(self.manifest)
 
     def span(self, vocabulary: str) -> slice:
         """Return the dimensions of a vocabulary. Raises InputError for an unknown name."""
