@@ -101,18 +101,11 @@ def test_queries_that_are_documents(tmp_path):
         sweep(index, JudgedQueries(queries, qrels), grid, tmp_path / "True")
 
 
-@pytest.mark.parametrize(
-    ("swept", "settings"),
-    [
-        ({"query_scale": 1.0}, VocabularySettings(Splade(0.5), 2, 3, pruning="impact")),
-        ({"query_scale": 0.25}, VocabularySettings(Splade(0.125), 2, 3, pruning="impact")),
-        ({"query_max_qd_flops": 1.0}, VocabularySettings(Splade(0.5), 2, 3, 1.0, pruning="impact")),
-        ({"query_max_qd_flops": 0.2}, VocabularySettings(Splade(0.5), 2, 3, 0.2, pruning="impact")),
-    ],
-)
-def test_a_scale_and_a_cost_are_those_of_the_concepts(index, tmp_path, swept, settings):
-    grid = SweepGrid((2,), (3,), **{name: (value,) for name, value in swept.items()})
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_a_scale_is_that_of_the_concepts(index, tmp_path, scale):
+    grid = SweepGrid((2,), (3,), query_scale=(scale,))
     (point,) = sweep(index, JUDGED, grid, tmp_path / "out")
+    settings = VocabularySettings(Splade(0.5 * scale), 2, 3, pruning="impact")
     assert_equal(point, build(tmp_path / "x", TEXTS, words=WORD_SETTINGS, concepts=settings))
 
 
@@ -123,7 +116,7 @@ def test_finished_points_are_not_computed_again(index, tmp_path):
     assert read_points(tmp_path / "out" / "points.jsonl") == first
     setting = {"query_max_active_dims": 2, "document_max_active_dims": 2, "alpha": None}
     values = first[1].values
-    setting |= {"query_scale": 1.0, "query_max_qd_flops": None}
+    setting |= {"query_scale": 1.0}
     assert json.loads(written.splitlines()[1]) == setting | values
     grid = SweepGrid((2,), (2, 1))
     again = sweep(index, JUDGED, grid, tmp_path / "out", progress=lambda *c: calls.append(c))
@@ -181,7 +174,7 @@ def test_a_grid_has_every_combination_once():
     settings = grid.settings()
     assert len(settings) == len(set(settings)) == 12
     assert Setting(2, None, 1.0) in settings
-    assert SweepGrid().settings() == [(None, None, None, 1.0, None)]
+    assert SweepGrid().settings() == [(None, None, None, 1.0)]
 
 
 # The front

@@ -50,7 +50,7 @@ from lexicept.index.parts import (
 from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import TermFrequencyWriter, encode_on
+from lexicept.index.term_frequencies import encode_on, write_tf
 from lexicept.index.text_vectors import TextVectors, write_vectors
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
@@ -319,8 +319,8 @@ def _encode_fresh(
         vectorizer = index.encoders[name].of_documents()
         encode = encode_on(cluster, vectorizer, index.folder / name)
         vector_size = index.vectors.d if index.vectors is not None and name == "concepts" else 0
-        writer = TermFrequencyWriter(vectorizer, contents, encode, vector_size=vector_size)
-        tf = writer.write(frequencies(place, name), progress)
+        prefix = frequencies(place, name)
+        tf = write_tf(prefix, vectorizer, contents, None, progress, encode, vector_size)
         if tf.shape[1] > sizes[name]:
             outdated.append(f"{name}/terms.")
             (folder / name).mkdir()

@@ -39,7 +39,6 @@ def sweep(
     document_max_active_dims: Sequence[Count | None] = (50, 100, 200, None),
     alpha: Sequence[Positive | None] = (None, 1.0, 1.25),
     query_scale: Sequence[Positive] = (1.0,),
-    query_max_qd_flops: Sequence[Positive | None] = (None,),
     ignore_identical_ids: bool = False,
     restart: bool = False,
     progress: bool | Progress = False,
@@ -60,7 +59,6 @@ def sweep(
         document_max_active_dims: limits of the dimensions in a document; None sets no limit.
         alpha: RRA's α; None is without RRA.
         query_scale: factors on the queries' concept weights, relative to words.
-        query_max_qd_flops: limits of a query's cost; None sets no limit.
         ignore_identical_ids: drop a hit with the id of the query; see ``lexicept.evaluate``.
         restart: discard the sweep in ``out``.
         progress: True shows a line on standard error.
@@ -81,7 +79,6 @@ def sweep(
         tuple(document_max_active_dims),
         tuple(alpha),
         tuple(query_scale),
-        tuple(query_max_qd_flops),
     )
     reader, folder = reader_of(index), Path(out)
     queries, qrels = read_judged(reader, dataset, split)
