@@ -1,6 +1,6 @@
 """The measures of an evaluation: effectiveness by ir_measures, cost of a sparse index, and E².
 
-``COSTS`` is the registry of lexicept's measures: tables, files and plots read names, titles,
+``COSTS`` is the registry of lexicept's measures: tables and files read names, titles,
 formats and explanations there. A new measure is one ``CostMeasure`` in ``COSTS``. Costs are counted
 from the vectors: the dimensions that queries and documents share.
 """
@@ -81,7 +81,7 @@ class Measure:
     name: str
     """The key in results and files."""
     title: str = ""
-    """The name in tables and plots; ``name`` by default."""
+    """The name in tables; ``name`` by default."""
     decimals: int = 4
     explanation: str = ""
     """A line below a table; empty for a well-known measure."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.checks import Positive, check
@@ -199,7 +198,6 @@ def reweight(
     documents: Any,
     alpha: float = 1.0,
     iterations: int = 1,
-    prior: npt.ArrayLike | None = None,
     transform: str = "1+x",
 ) -> Reweighted:
     """Re-weight a collection by pragmatic reasoning over all its documents.
@@ -210,18 +208,16 @@ def reweight(
         alpha: rationality of the speaker, above 0. Large ones, and many iterations, make weights
             so small that they become 0.
         iterations: speaker and listener pairs, at least 1.
-        prior: a positive number per document [N], normalised here; uniform by default.
         transform: one of ``TRANSFORMS``. Unlike the rest, ``1+x``, ``log(1+x)``, ``exp(x)`` and
             ``tanh(x)`` depend on the scale of the weights.
 
     Raises:
-        InputError: a weight that is negative, NaN, infinite or too large for the transform; a
-            prior of the wrong length or with a number that is not positive; other arguments out
-            of range, or an alpha for which numbers overflow.
+        InputError: a weight that is negative, NaN, infinite or too large for the transform, other
+            arguments out of range, or an alpha for which numbers overflow.
     """
     matrix = canonical_csr(documents)
     num_documents, num_dimensions = matrix.shape
-    P = _normalised_prior(prior, num_documents)
+    P = np.full(num_documents, 1 / max(num_documents, 1))
     dialogue = Dialogue.begin(num_documents, num_dimensions, alpha, transform)
     dialogue = converse(lambda so_far: hear(matrix, P, so_far), dialogue, iterations)
     weights, scales = read(matrix, P, dialogue)
@@ -231,15 +227,3 @@ def reweight(
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
     """Divide, with 0/0 = 0: an empty column or row where f(0) = 0."""
     return np.divide(numerator, denominator, out=np.zeros_like(denominator), where=denominator != 0)
-
-
-def _normalised_prior(prior: npt.ArrayLike | None, num_documents: int) -> Floats:
-    if prior is None:
-        return np.full(num_documents, 1 / max(num_documents, 1))
-    P = np.asarray(prior, dtype=np.float64)
-    if P.shape != (num_documents,):
-        raise InputError(f"a prior of shape {P.shape} for {num_documents} documents")
-    if not (np.isfinite(P).all() and (P > 0).all()):
-        raise InputError("the prior must be a finite number above 0 for every document")
-    normalised: Floats = P / P.sum()
-    return normalised

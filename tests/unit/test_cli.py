@@ -346,7 +346,7 @@ def test_an_interrupted_build_says_that_the_same_command_resumes(beir, tmp_path,
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lexicept.index.builder.TermFrequencyWriter.write", interrupt)
+    monkeypatch.setattr("lexicept.index.builder.write_tf", interrupt)
     done = run("build", beir, "--vocabulary", "words", "--out", tmp_path / "x")
     assert (done.code, done.out) == (130, "")
     note = "interrupted: the same command resumes, with nothing kept"

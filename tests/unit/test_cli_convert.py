@@ -65,7 +65,7 @@ def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
     concepts = train_concepts(texts, backbone, settings)
     concepts.encoder.save(str(tmp_path / "model"))
     expected = acts_of(concepts, texts)
-    for to in ("saelens", "sparsify", "dictionary-learning"):
+    for to in ("saelens", "dictionary-learning"):
         out = tmp_path / to
         report = run("model", "convert", tmp_path / "model", "--to", to, "--out", out, "--json")
         assert report.json["layer"] == 1
@@ -81,18 +81,15 @@ def test_the_sae_of_a_model_is_written_for_other_libraries(run, tmp_path):
     sae.decoder, sae.origin = False, {}
     documents = {str(i): text for i, text in enumerate(texts)}
     build_of(tmp_path / "index", documents, (concepts, VocabularySettings(BM25())))
-    for to in ("saelens", "sparsify"):
-        out = tmp_path / f"fitted-{to}"
-        report = run(
-            "model", "convert", tmp_path / "index", "--to", to, "--out", out, "--json"
-        ).json
-        assert (report["hook"], report["layer"]) == ("encoder.layer.0", 1)
-        result = find_pretrained_sae(out).load(backbone=backbone)
-        again = ConceptVectorizer(Encoder.of(backbone, SAEHead(result)))
-        np.testing.assert_allclose(acts_of(again, texts), expected, rtol=1e-5, atol=1e-6)
-        quality = report_sae(backbone, result, texts)
-        assert quality.fvu == pytest.approx(report["fvu"], rel=1e-3)
-        assert quality.tokens == report["fvu_tokens"]
+    index, out = tmp_path / "index", tmp_path / "fitted"
+    report = run("model", "convert", index, "--to", "saelens", "--out", out, "--json").json
+    assert (report["hook"], report["layer"]) == ("encoder.layer.0", 1)
+    result = find_pretrained_sae(out).load(backbone=backbone)
+    again = ConceptVectorizer(Encoder.of(backbone, SAEHead(result)))
+    np.testing.assert_allclose(acts_of(again, texts), expected, rtol=1e-5, atol=1e-6)
+    quality = report_sae(backbone, result, texts)
+    assert quality.fvu == pytest.approx(report["fvu"], rel=1e-3)
+    assert quality.tokens == report["fvu_tokens"]
     mini = ("model", "convert", MINI_FOLDER, "--to", "saelens", "--out", tmp_path / "mini")
     assert_error(run(*mini), "saved without its decoder")
     assert not (tmp_path / "mini").exists()

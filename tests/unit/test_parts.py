@@ -25,7 +25,7 @@ from lexicept.index.parts import (
 )
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import delete, update
-from lexicept.storage.arrays import JoinedRows, load_csr, save_csr
+from lexicept.storage.arrays import StoredRows, load_csr, save_csr
 from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
 from support.indexes import build
 
@@ -124,7 +124,7 @@ def test_rows_and_texts_of_several_files(sizes, data):
             save_csr(part_folder, sp.csr_array(dense[first : first + size]))
             TextStore.write(part_folder, texts[first : first + size])
             first += size
-        rows = JoinedRows(tuple(folders), tuple(sizes), 3, order)
+        rows = StoredRows(tuple(folders), 3, order)
         assert rows.load().toarray().tolist() == dense[order].tolist()
         assert np.diff(rows.indptr).tolist() == (dense[order] > 0).sum(axis=1).tolist()
         assert rows[1:3].load().toarray().tolist() == dense[order][1:3].tolist()
@@ -141,7 +141,7 @@ def test_rows_and_texts_of_several_files(sizes, data):
 def test_rows_are_mapped_where_they_are_neighbours(tmp_path):
     save_csr(tmp_path / "a", sp.csr_array(np.eye(4, dtype=np.float32)))
     order = np.array([1, 2, 3])
-    result = JoinedRows((tmp_path / "a",), (4,), 4, order).load()
+    result = StoredRows(tmp_path / "a", 4, order).load()
     assert not result.data.flags.owndata
     assert (result != load_csr(tmp_path / "a", 4)[1:]).nnz == 0
 

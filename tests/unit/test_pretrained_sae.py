@@ -21,7 +21,6 @@ from lexicept.neural.sae_formats.files import Tensors
 from lexicept.neural.sae_formats.libraries import (
     save_dictionary_learning,
     save_saelens,
-    save_sparsify,
 )
 from lexicept.neural.sae_formats.pretrained import find_pretrained_sae, require_fit
 from support import sae_files
@@ -175,10 +174,7 @@ def assert_same(result, sae):
 
 @pytest.mark.parametrize(
     ("save", "k"),
-    [
-        (save_sparsify, K),
-        *((save, k) for save in (save_dictionary_learning, save_saelens) for k in (K, None)),
-    ],
+    [(save, k) for save in (save_dictionary_learning, save_saelens) for k in (K, None)],
 )
 @pytest.mark.parametrize("centred", [True, False])
 def test_written_for_a_library_and_read_again_it_is_the_same(save, k, centred, tmp_path):
@@ -187,8 +183,7 @@ def test_written_for_a_library_and_read_again_it_is_the_same(save, k, centred, t
     result = load(tmp_path)
     assert_same(result, sae)
     assert (result.k, result.origin["layer"]) == (k, 4)
-    if save is not save_sparsify:  # whose files name no model
-        assert result.origin["model"] == "tiny"
+    assert result.origin["model"] == "tiny"
 
 
 def test_files_that_are_written_for_libraries(tmp_path):
@@ -207,19 +202,6 @@ def test_files_that_are_written_for_libraries(tmp_path):
         tensors = load_file(folder / "lens" / "sae_weights.safetensors")
         assert tensors["W_enc"].shape == tensors["W_dec"].T.shape == (D, M)
         assert tensors.keys() == (matrices if k else matrices | {"threshold"})
-    sae = random_sae(K, True)
-    for hook, name in (
-        ("blocks.3.hook_resid_post", "layers.3"),
-        ("encoder.layer.3", "encoder.layer.3"),
-        (None, ""),
-    ):
-        (folder := tmp_path / f"of {hook}").mkdir()
-        sae.origin = {"hook": hook}
-        save_sparsify(sae, folder)
-        config = json.loads((folder / name / "cfg.json").read_text())
-        assert (config["num_latents"], config["d_in"], config["transcode"]) == (M, D, False)
-    with pytest.raises(InputError, match="sparsify has TopK SAEs only: this one has thresholds"):
-        save_sparsify(random_sae(None, True), tmp_path)
 
 
 # Choosing.

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -491,7 +490,6 @@ def test_being_turned_away_is_said_and_counted(served_index, monkeypatch):
 def test_a_signal_to_a_server_that_is_starting_ends_it(served_words, monkeypatch):
     def warm(_):
         os.kill(os.getpid(), signal.SIGINT)
-        threading.Event().wait()
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
     monkeypatch.setattr(reader, "warm", warm)

@@ -136,19 +136,6 @@ def test_kernels_have_no_settings_of_the_folder(folder, tmp_path):
     assert (status, output) == (0, f"0 '' {folder}\n")
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
-def test_charts_have_no_settings_of_the_folder(folder, tmp_path):
-    (folder / "matplotlibrc").write_bytes(b"backend: module://evil\xff")
-    program = (
-        "from pathlib import Path\n"
-        "from lexicept.evaluation.plots import write_sweep\n"
-        f"write_sweep([], Path({str(tmp_path / 'plot.png')!r}))\n"
-    )
-    status, output = end(started(tmp_path, program=program), tmp_path)
-    assert status == 0, output
-    assert (tmp_path / "plot.png").exists()
-
-
 def test_restructured_text_has_no_settings_of_the_folder(folder):
     pytest.importorskip("docutils")
     (folder / "docutils.conf").write_text("[general]\nfile_insertion_enabled: yes\n")

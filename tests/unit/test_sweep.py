@@ -1,4 +1,4 @@
-"""Points equal indexes with their settings; fronts, plots, and going on after a kill."""
+"""Points equal indexes with their settings; fronts, and going on after a kill."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ import pytest
 from lexicept.corpora import Qrel, Query
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate_index
-from lexicept.evaluation.plots import write_sweep
 from lexicept.evaluation.sweep import Point, Setting, SweepGrid, pareto_front, read_points, sweep
 from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -102,18 +101,11 @@ def test_queries_that_are_documents(tmp_path):
         sweep(index, JudgedQueries(queries, qrels), grid, tmp_path / "True")
 
 
-@pytest.mark.parametrize(
-    ("swept", "settings"),
-    [
-        ({"query_scale": 1.0}, VocabularySettings(Splade(0.5), 2, 3, pruning="impact")),
-        ({"query_scale": 0.25}, VocabularySettings(Splade(0.125), 2, 3, pruning="impact")),
-        ({"query_max_qd_flops": 1.0}, VocabularySettings(Splade(0.5), 2, 3, 1.0, pruning="impact")),
-        ({"query_max_qd_flops": 0.2}, VocabularySettings(Splade(0.5), 2, 3, 0.2, pruning="impact")),
-    ],
-)
-def test_a_scale_and_a_cost_are_those_of_the_concepts(index, tmp_path, swept, settings):
-    grid = SweepGrid((2,), (3,), **{name: (value,) for name, value in swept.items()})
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_a_scale_is_that_of_the_concepts(index, tmp_path, scale):
+    grid = SweepGrid((2,), (3,), query_scale=(scale,))
     (point,) = sweep(index, JUDGED, grid, tmp_path / "out")
+    settings = VocabularySettings(Splade(0.5 * scale), 2, 3, pruning="impact")
     assert_equal(point, build(tmp_path / "x", TEXTS, words=WORD_SETTINGS, concepts=settings))
 
 
@@ -124,7 +116,7 @@ def test_finished_points_are_not_computed_again(index, tmp_path):
     assert read_points(tmp_path / "out" / "points.jsonl") == first
     setting = {"query_max_active_dims": 2, "document_max_active_dims": 2, "alpha": None}
     values = first[1].values
-    setting |= {"query_scale": 1.0, "query_max_qd_flops": None}
+    setting |= {"query_scale": 1.0}
     assert json.loads(written.splitlines()[1]) == setting | values
     grid = SweepGrid((2,), (2, 1))
     again = sweep(index, JUDGED, grid, tmp_path / "out", progress=lambda *c: calls.append(c))
@@ -182,7 +174,7 @@ def test_a_grid_has_every_combination_once():
     settings = grid.settings()
     assert len(settings) == len(set(settings)) == 12
     assert Setting(2, None, 1.0) in settings
-    assert SweepGrid().settings() == [(None, None, None, 1.0, None)]
+    assert SweepGrid().settings() == [(None, None, None, 1.0)]
 
 
 # The front
@@ -199,35 +191,3 @@ def test_a_front_by_hand():
     assert pareto_front([]) == []
     first, second = point(1, 0.3, mrr=0.1), point(1, 0.3, mrr=0.9)
     assert pareto_front([first, point(2, 0.3), second]) == [first, second]
-
-
-# The plot
-
-
-def test_a_plot_shows_points_by_alpha_and_their_front(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
-    figures, save = [], Figure.savefig
-    monkeypatch.setattr(
-        Figure, "savefig", lambda self, *a, **k: figures.append(self) or save(self, *a, **k)
-    )
-    points = [point(0.5, 0.2, 0.3), point(2, 0.5, 0.4), point(8, 0.4, 0.45), point(40, 0.6, 0.5)]
-    points[2] = replace(points[2], setting=Setting(1, 1, 1.25))
-    (tmp_path / "plot.png").write_text("old")
-    write_sweep([*points, point(0, 0, 0)], tmp_path / "plot.png")
-    assert [path.name for path in tmp_path.iterdir()] == ["plot.png"]
-    (axes,) = figures[0].axes
-    assert axes.get_xscale() == "log"
-    (front,) = axes.lines
-    assert front.get_xydata().tolist() == [[0.5, 0.2], [2, 0.5], [40, 0.6]]
-    plain, reweighted = axes.collections
-    assert plain.get_offsets().tolist() == [[0.5, 0.2], [2, 0.5], [40, 0.6]]
-    assert reweighted.get_offsets().tolist() == [[8, 0.4]]
-    texts = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert texts == ["no RRA", "α 1.25"]
-
-
-@pytest.mark.parametrize("points", [[], [point(0, 0)], [point(1, 0.5)], [point(1e5, 1, 1)] * 2])
-def test_any_points_can_be_plotted(points, tmp_path):
-    write_sweep(points, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

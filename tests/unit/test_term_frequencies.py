@@ -1,4 +1,4 @@
-"""Encoding by shards: identical texts once, finished shards not again, damaged shards again."""
+"""Encoding by shards: finished shards not again, damaged shards again."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from lexicept.encoding.words import WordVectorizer
 from lexicept.index import term_frequencies
-from lexicept.index.term_frequencies import first_occurrences, write_tf
+from lexicept.index.term_frequencies import write_tf
 from lexicept.progress import silent
 from lexicept.storage.workspace import Units
 from support.vowels import Vowels
 
 TEXTS = ["cat", "dog", "cat", "owl", "dog", "", "elk", "cat", ""]
 COUNTS = [[text.count(vowel) for vowel in "aeiou"] for text in TEXTS]
-UNIQUE = ["cat", "dog", "owl", "", "elk"]
 
 
 @pytest.fixture(autouse=True)
@@ -34,22 +33,15 @@ def encode(folder: Path, vectorizer: Any = None) -> sp.csr_array:
     return write_tf(folder / "joined", vectorizer or Vowels(), TEXTS, shards, silent)
 
 
-@given(st.lists(st.sampled_from(["a", "b", "a\0", "", "ä"])))
-def test_first_occurrences(texts):
-    assert first_occurrences(texts).tolist() == [texts.index(text) for text in texts]
-
-
 @settings(max_examples=50)
 @given(st.lists(st.sampled_from(["cat", "cat owl", "dog dog", "", "yak"]), max_size=9))
-def test_identical_texts_are_encoded_once(texts):
-    Vowels.encoded.clear()
+def test_shards_are_the_whole(texts):
     with TemporaryDirectory() as folder:
         result = write_tf(Path(folder) / "v", Vowels(), texts, None, silent)
         words = WordVectorizer("en")
         grown = write_tf(Path(folder) / "w", words, texts, None, silent)
         assert result.toarray().tolist() == Vowels().queries(texts).toarray().tolist()
         assert grown.toarray().tolist() == words.queries(texts).toarray().tolist()
-    assert Vowels.encoded == list(dict.fromkeys(texts))
 
 
 def test_progress_counts_texts(tmp_path):
@@ -66,9 +58,9 @@ def test_progress_counts_texts(tmp_path):
 
 def test_what_is_finished_is_not_encoded_again(tmp_path):
     assert encode(tmp_path).toarray().tolist() == COUNTS
-    assert Vowels.encoded == UNIQUE
+    assert Vowels.encoded == TEXTS
     assert encode(tmp_path).toarray().tolist() == COUNTS
-    assert Vowels.encoded == UNIQUE
+    assert Vowels.encoded == TEXTS
 
 
 def cut_off(path: Path) -> None:
@@ -89,4 +81,4 @@ def test_a_damaged_shard_is_encoded_again(tmp_path, damage, array_name):
     Vowels.encoded.clear()
     damage(tmp_path / "shards" / f"000000000002.{array_name}.npy")
     assert encode(tmp_path).toarray().tolist() == COUNTS
-    assert Vowels.encoded == ["owl"]  # the other text of this shard is in the first one
+    assert Vowels.encoded == ["cat", "owl"]

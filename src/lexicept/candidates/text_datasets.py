@@ -49,7 +49,7 @@ def import_texts(
         files = sorted({file for pattern in _FILES for file in files[0].rglob(pattern)})
     if not files:
         raise InputError(f"{source}: no JSON Lines files (.jsonl, .ndjson) here")
-    rows = chain.from_iterable(read_objects(str(file)) for file in files)
+    records = chain.from_iterable(read_objects(str(file)) for file in files)
     with new_folder(target, "dataset") as new:
         (new / "qrels").mkdir()
         with (
@@ -62,7 +62,7 @@ def import_texts(
             qrels.write("query-id\tcorpus-id\tscore\n")
 
             def lists() -> Iterator[CandidateList]:
-                for location, fields in rows:
+                for location, fields in records:
                     row = to_row(location, fields)
                     if row.scores is None and scored_only:
                         continue

@@ -45,8 +45,8 @@ def _print(done: Synced) -> None:
     from lexicept.corpora.skipped import by_reason
 
     counts = ("added", "replaced", "deleted", "unchanged")
-    rows = [(name, f"{getattr(done, name):,}") for name in counts]
-    rows += [("skipped", f"{len(done.skipped):,}"), ("errors", f"{done.num_errors:,}")]
-    print_table("", rows)
+    lines = [(name, f"{getattr(done, name):,}") for name in counts]
+    lines += [("skipped", f"{len(done.skipped):,}"), ("errors", f"{done.num_errors:,}")]
+    print_table("", lines)
     for line in (*by_reason(done.skipped), *done.errors):
         print(safe(line))

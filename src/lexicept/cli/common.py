@@ -26,7 +26,7 @@ def read_factors(option: str, texts: Sequence[str]) -> dict[str, float]:
     text, or a name twice."""
     factors: dict[str, float] = {}
     for text in texts:
-        name, _, factor = (part.strip() for part in text.rpartition("="))
+        name, _, factor = (segment.strip() for segment in text.rpartition("="))
         try:
             if not name or name in factors:
                 raise ValueError

@@ -139,7 +139,7 @@ def _print_concept(index: IndexReader, concept: Concept) -> None:
     share = f"{concept.documents:,} of {len(index):,}"
     tested = "not tested" if concept.detection is None else f"{concept.detection:.2f}"
     words_by_activation = ", ".join(f"{low:.2g}: {count:,}" for low, count in concept.histogram)
-    rows = [
+    lines = [
         ("label from", concept.source),
         ("detection", f"{tested} (balanced accuracy of the label's words)"),
         (index.unit, share),
@@ -149,11 +149,11 @@ def _print_concept(index: IndexReader, concept: Concept) -> None:
         ("words (z)", ", ".join(f"{word} {z:.1f}" for word, z in concept.words)),
         ("documents", ", ".join(f"{name} {w:.2f}" for name, w in concept.top_documents)),
     ]
-    rows += [
+    lines += [
         ("nearest" if place == 0 else "", f"{cosine:.2f}  {index.atlas.labels[near]} ({near})")
         for place, (near, cosine) in enumerate(concept.nearest)
     ]
-    print_table(f"{concept.number}: {concept.label}", rows)
+    print_table(f"{concept.number}: {concept.label}", lines)
     show(_examples_table(index, concept.examples))
     if concept.drawn:
         show("drawn at random", _examples_table(index, concept.drawn))

@@ -94,8 +94,8 @@ def load(path: str) -> Any:
     """Import an attribute by its path, ``module:name`` or ``module:Class.method``."""
     module, _, name = path.partition(":")
     value = import_module(module)
-    for part in name.split("."):
-        value = getattr(value, part)
+    for attribute in name.split("."):
+        value = getattr(value, attribute)
     return value
 
 

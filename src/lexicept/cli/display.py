@@ -46,8 +46,8 @@ def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str]) -> T
         document, explanation = hit.document, hit.explanation
         body = _heading(document, []).append("\n")
         if document.fields:
-            known = textwrap.shorten(_known(document), SNIPPET, placeholder="…")
-            body.append(f"{known}\n", style="dim")
+            fields = textwrap.shorten(_known(document), SNIPPET, placeholder="…")
+            body.append(f"{fields}\n", style="dim")
         body.append(safe(snippet))
         if explanation is not None and (largest := _largest(explanation)):
             body.append("\n").append(largest)
@@ -66,16 +66,16 @@ def facets_table(counts: Mapping[str, Sequence[ValueCount]]) -> Table:
 
 def _known(document: Document) -> str:
     """Return a document's fields in one line."""
-    parts = (
+    listed = (
         f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in document.fields.items()
     )
-    return safe(" · ".join(parts))
+    return safe(" · ".join(listed))
 
 
 def explanation_view(explanation: Explanation, document: Document) -> Group:
     """Return a whole explanation: the query, every contribution, and the document's text."""
-    asked = [
+    in_query = [
         (span, _style(part.vocabulary, strong))
         for part in explanation.contributions
         for spans, strong in zip(strong_and_weak(part.in_query), (True, False), strict=True)
@@ -102,7 +102,7 @@ def explanation_view(explanation: Explanation, document: Document) -> Group:
             plain(spelled(explanation.content, part.in_document)),
         )
     return Group(
-        _marked(explanation.query, asked),
+        _marked(explanation.query, in_query),
         *([plain(explanation.note, "dim")] if explanation.note else []),
         Text(f"{score:.4f}", style="green"),
         table,
@@ -128,15 +128,15 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
             continue
         text.append(safe(part.name), style=_COLOURS.get(part.vocabulary, ""))
         text.append(f"  {part.composition(score)}", style="dim")
-        asked = spelled(explanation.query, part.in_query, 3)
+        in_query = spelled(explanation.query, part.in_query, 3)
         matched = spelled(explanation.content, part.in_document, 3)
-        if matched and part.name != f"{asked} ↔ {matched}":
-            words = matched if asked == part.name else f"{asked} → {matched}"
+        if matched and part.name != f"{in_query} ↔ {matched}":
+            words = matched if in_query == part.name else f"{in_query} → {matched}"
             text.append(f"  {safe(words)}", style="dim")
         text.append("\n")
-    rest = math.fsum(part.score for part in parts[most:])
-    if rest >= SHOWN_SHARE * score:
-        text.append(f"{rest / score:>5.0%} ", style="green")
+    remainder = math.fsum(part.score for part in parts[most:])
+    if remainder >= SHOWN_SHARE * score:
+        text.append(f"{remainder / score:>5.0%} ", style="green")
         text.append(f"{len(parts) - most} more\n", style="dim")
     text.right_crop(1)
     return text
@@ -145,11 +145,12 @@ def _largest(explanation: Explanation, most: int = 6) -> Text:
 def _marks(document: Document, explanation: Explanation) -> tuple[list[_Mark], list[_Mark]]:
     """Return the marks of a title and of a text, by the parts of an explanation."""
     marks: tuple[list[_Mark], list[_Mark]] = ([], [])
-    for part in explanation.contributions:
-        for found, strong in zip(strong_and_weak(part.in_document), (True, False), strict=True):
-            style = _style(part.vocabulary, strong)
-            for spans, kept in zip(split_spans(document, found), marks, strict=True):
-                kept += [(span, style) for span in spans]
+    for contribution in explanation.contributions:
+        strong_spans, weak_spans = strong_and_weak(contribution.in_document)
+        for spans, strong in ((strong_spans, True), (weak_spans, False)):
+            style = _style(contribution.vocabulary, strong)
+            for side, inside in zip(marks, split_spans(document, spans), strict=True):
+                side += [(span, style) for span in inside]
     return marks
 
 
@@ -169,10 +170,10 @@ def _style(vocabulary: str, strong: bool) -> str:
 
 def _marked(text: str, marks: Sequence[_Mark]) -> Text:
     """Return a text with its marks."""
-    shown = Text(safe(text))
+    marked = Text(safe(text))
     for span, style in marks:
-        shown.stylize(style, span.start, span.end)
-    return shown
+        marked.stylize(style, span.start, span.end)
+    return marked
 
 
 def grid(columns: Sequence[Column | str], title: str = "", **options: Any) -> Table:

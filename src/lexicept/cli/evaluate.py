@@ -116,7 +116,7 @@ def sweep(
     as_json: bool = False,
     **options: Any,
 ) -> None:
-    """Plot effectiveness against cost for all combinations of settings.
+    """Measure effectiveness and cost for all combinations of settings.
 
     Separate the values of an option with commas; none is no limit. If words and concepts are
     searched together, the limits apply to the concepts. Choose settings on a dev or train split,
@@ -147,7 +147,7 @@ def _front_table(front: list[Point], title: str) -> Table:
 
     measures = (QD_FLOPS, NDCG, RR, E2)
     names = [measure.title for measure in measures]
-    names += ["query dims", "document dims", "alpha", "query scale", "QD-FLOPs limit"]
+    names += ["query dims", "document dims", "alpha", "query scale"]
     table = grid([right(name) for name in names], title, box=BORDERS)
     for point in front:
         setting = point.setting
@@ -157,6 +157,5 @@ def _front_table(front: list[Point], title: str) -> Table:
             str(setting.document_max_active_dims or "none"),
             "none" if setting.alpha is None else f"{setting.alpha:g}",
             f"{setting.query_scale:g}",
-            "none" if setting.query_max_qd_flops is None else f"{setting.query_max_qd_flops:g}",
         )
     return table

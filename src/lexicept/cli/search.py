@@ -66,8 +66,8 @@ def search(
     if feedback is not None and relevant:
         raise InputError("--feedback and --relevant can't be combined")
     if queries is not None and (query or like or feedback or relevant or facet or steer):
-        others = "a query, --like, --relevant, --feedback, --facet or --steer"
-        raise InputError(f"--queries can't be combined with {others}")
+        other_options = "a query, --like, --relevant, --feedback, --facet or --steer"
+        raise InputError(f"--queries can't be combined with {other_options}")
     if queries is None and query is None and like is None:
         raise InputError("a query, --like or --queries is needed")
     opened, name = open_to_search(index, vocabulary)
@@ -174,6 +174,6 @@ def _to_json(hit: Hit) -> dict[str, Any]:
     content = {name: getattr(hit, name) for name in names}
     if hit.explanation is not None:
         described = hit.explanation.to_json()
-        parts = ("similarity", "prior", "stop_words", "contributions")
-        content |= {name: described[name] for name in parts}
+        members = ("similarity", "prior", "stop_words", "contributions")
+        content |= {name: described[name] for name in members}
     return content

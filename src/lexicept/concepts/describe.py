@@ -8,7 +8,6 @@ their words are compared with all words read; words of other concepts with the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -282,14 +281,9 @@ def names_for(findings: Findings, names: Sequence[str], before: Floats, after: F
     described = np.zeros(len(findings.labels), bool)
     log_odds = findings.log_odds
     described[row_numbers(log_odds)[log_odds.data >= SIGNIFICANT]] = True
-    labels, sources = list(findings.labels), findings.sources.copy()
-    renamed = []
+    renamed = {}
     for latent in np.flatnonzero(cosines >= SAME_LATENT).tolist():
-        nameless = SOURCES[sources[latent]] in LITTLE_KNOWN and not described[latent]
+        nameless = SOURCES[findings.sources[latent]] in LITTLE_KNOWN and not described[latent]
         if (before is after or nameless) and names[latent] != unnamed(latent):
-            labels[latent], sources[latent] = names[latent], SOURCES.index("words")
-            renamed.append(latent)
-    detection = findings.detection.copy()
-    detection[renamed] = np.nan  # of the names by these texts
-    labels = unique_labels(labels, renamed)
-    return replace(findings, labels=labels, sources=sources, detection=detection)
+            renamed[latent] = names[latent], "words"
+    return findings.renamed(renamed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import unicodedata
 from collections.abc import Iterable
 from importlib import import_module
 from itertools import chain
@@ -50,7 +49,7 @@ def decode_text(encoded: bytes, *, declared: bool = False) -> str:
         if encoded.startswith(mark):
             return encoded[len(mark) :].decode(encoding, errors="replace")
     if b"\0" in encoded:
-        return _wide(encoded)
+        raise BinaryError
     # A tenth of control characters that texts lack.
     sample = encoded[:SAMPLE]
     printable = sample.translate(None, bytes(set(range(32)) - set(b"\t\n\r\f\v\x1b\b")))
@@ -116,18 +115,6 @@ def _declared(encoded: bytes) -> str | None:
     letters = _XML.sub(rb"<meta charset=\1>", letters)
     match = detect(letters.ljust(_PRESCANNED) + "é".encode())
     return None if match.encoding in ("UTF-8", "replacement") else str(match.codec)
-
-
-def _wide(encoded: bytes) -> str:
-    """Decode UTF-16 without a mark. Raises BinaryError for different bytes."""
-    texts = (encoded.decode(encoding, "replace") for encoding in ("utf-16-le", "utf-16-be"))
-    # Read in the wrong order, spaces and line ends are no ASCII.
-    text = max(texts, key=lambda text: sum(letter < "\x80" for letter in text[:SAMPLE]))
-    sample = "".join(text[:SAMPLE].split()).rstrip("\ufffd")  # of a last byte
-    unknown = sum(unicodedata.category(letter) in ("Cc", "Cn", "Co") for letter in sample)
-    if "\0" in text or 20 * (unknown + sample.count("\ufffd")) > len(sample):
-        raise BinaryError
-    return text
 
 
 def other_mark(encoded: bytes) -> str | None:

@@ -184,7 +184,7 @@ class JoinedEngine(PostingsEngine):
         return scores
 
     def posting_lists(self, dimensions: Integers) -> PostingLists:
-        rows, documents, weights = [], [], []
+        positions, documents, weights = [], [], []
         of_kept = self._kept_columns[dimensions]
         for engine, numbers, columns in zip(
             self.engines, self.numbers, (of_kept, dimensions), strict=True
@@ -192,12 +192,12 @@ class JoinedEngine(PostingsEngine):
             lists = engine.posting_lists(columns[columns >= 0])
             indexes = numbers[lists.documents]
             present = indexes >= 0
-            rows.append(np.repeat(np.flatnonzero(columns >= 0), lists.sizes)[present])
+            positions.append(np.repeat(np.flatnonzero(columns >= 0), lists.sizes)[present])
             documents.append(indexes[present])
             weights.append(lists.weights[present])
-        row, document = np.concatenate(rows), np.concatenate(documents).astype(np.int64)
-        order = np.lexsort((document, row))
-        sizes = np.bincount(row, minlength=len(dimensions))
+        position, document = np.concatenate(positions), np.concatenate(documents).astype(np.int64)
+        order = np.lexsort((document, position))
+        sizes = np.bincount(position, minlength=len(dimensions))
         return PostingLists(document[order], np.concatenate(weights)[order], sizes)
 
     def segment(self, number: int) -> sp.csr_array:

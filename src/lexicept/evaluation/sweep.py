@@ -43,7 +43,6 @@ class Setting(NamedTuple):
     document_max_active_dims: int | None
     alpha: float | None
     query_scale: float = 1.0
-    query_max_qd_flops: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,6 @@ class SweepGrid:
     """RRA's rationality; None is without RRA."""
     query_scale: Items[Positive] = (1.0,)
     """Factors on the query weights that the index gives."""
-    query_max_qd_flops: Items[Positive | None] = (None,)
-    """Largest QD-FLOPs of a query; None for no limit."""
 
     def __post_init__(self) -> None:
         for name, values in asdict(self).items():
@@ -94,10 +91,9 @@ class SweepGrid:
     def settings(self) -> list[Setting]:
         """Return all combinations, ordered so that neighbours share most."""
         return [
-            Setting(query, document, alpha, scale, cost)
+            Setting(query, document, alpha, scale)
             for document in self.document_max_active_dims
             for alpha in self.alpha
-            for cost in self.query_max_qd_flops
             for query in self.query_max_active_dims
             for scale in self.query_scale
         ]
@@ -216,11 +212,8 @@ class _Search:
             limits, scale, place = vocabulary.settings, 1.0, vocabulary.dimensions
             if vocabulary.name == self.swept:
                 scale = setting.query_scale
-                limits = replace(
-                    limits,
-                    query_max_active_dims=setting.query_max_active_dims,
-                    query_max_qd_flops=setting.query_max_qd_flops,
-                )
+                most = setting.query_max_active_dims
+                limits = replace(limits, query_max_active_dims=most, query_max_qd_flops=None)
             frequencies = canonical_csr(self.frequencies[vocabulary.name])
             weights = limits.prune_queries(
                 limits.weighting.queries(frequencies),

@@ -208,13 +208,13 @@ class Idea(NamedTuple):
         """Return the parts of a score by vocabulary: "word", "meaning", or for both "word 25 %,
         meaning 10 %"."""
         sums: dict[str, float] = {}
-        for part in self.parts:
-            name = NOUNS.get(part.vocabulary, part.vocabulary)
-            sums[name] = sums.get(name, 0.0) + part.score
-        shown = {name: score for name, score in sums.items() if score >= 0.005 * total}
-        if len(shown) < 2:
-            return "".join([*(shown or sums)][:1])
-        return ", ".join(f"{name} {score / total:.0%}" for name, score in shown.items())
+        for contribution in self.parts:
+            name = NOUNS.get(contribution.vocabulary, contribution.vocabulary)
+            sums[name] = sums.get(name, 0.0) + contribution.score
+        large = {name: score for name, score in sums.items() if score >= 0.005 * total}
+        if len(large) < 2:
+            return "".join([*(large or sums)][:1])
+        return ", ".join(f"{name} {score / total:.0%}" for name, score in large.items())
 
 
 NOUNS = {"words": "word", "concepts": "meaning"}
@@ -227,11 +227,11 @@ def ideas_of(contributions: Sequence[Contribution], query: str, content: str) ->
     for entry in contributions:
         groups.setdefault(entry.idea or f"{entry.vocabulary} {entry.dimension}", []).append(entry)
     ideas = []
-    for parts in groups.values():
-        words = [part for part in parts if part.vocabulary == "words"]
-        spelled_words = [word for part in words for word in spellings(query, part.in_query)]
-        name = name_of(shown_term(parts[0], query, content), parts[0].dimension)
-        ideas.append(Idea(next(iter(spelled_words), name), tuple(parts)))
+    for group in groups.values():
+        words = [term for term in group if term.vocabulary == "words"]
+        spelled_words = [word for term in words for word in spellings(query, term.in_query)]
+        name = name_of(shown_term(group[0], query, content), group[0].dimension)
+        ideas.append(Idea(next(iter(spelled_words), name), tuple(group)))
     return sorted(ideas, key=lambda idea: -idea.score)
 
 

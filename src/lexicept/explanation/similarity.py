@@ -54,13 +54,13 @@ def word_pairs(
     total = float(of_query.states.sum(axis=0) @ of_document.states.sum(axis=0))
     if total <= 0:
         return ()
-    asked = _by_spelling(query, of_query, stems)
-    met = _by_spelling(document, of_document, stems)
-    if not asked or not met:
+    by_query_word = _by_spelling(query, of_query, stems)
+    by_document_word = _by_spelling(document, of_document, stems)
+    if not by_query_word or not by_document_word:
         return ()
-    shares = np.stack([*asked.values()]) @ np.stack([*met.values()]).T / total
+    shares = np.stack([*by_query_word.values()]) @ np.stack([*by_document_word.values()]).T / total
     best = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]
-    names = [*asked], [*met]
+    names = [*by_query_word], [*by_document_word]
     cells = zip(*(axis.tolist() for axis in np.unravel_index(best, shares.shape)), strict=True)
     pairs = (WordPair(names[0][i], names[1][j], float(shares[i, j])) for i, j in cells)
     return tuple(pair for pair in pairs if pair.share > 0)
@@ -80,8 +80,8 @@ def _by_spelling(
 
 def described(pairs: Sequence[WordPair], most: int = 3) -> str:
     """Return the first pairs of different words as a text: "sleeping ↔ sleep, laptop ↔ power"."""
-    shown: dict[str, str] = {}
+    partners: dict[str, str] = {}
     for pair in pairs:
-        if pair.query not in shown and pair.document not in shown.values():
-            shown[pair.query] = pair.document
-    return ", ".join(f"{asked} ↔ {met}" for asked, met in [*shown.items()][:most])
+        if pair.query not in partners and pair.document not in partners.values():
+            partners[pair.query] = pair.document
+    return ", ".join(f"{asked} ↔ {met}" for asked, met in [*partners.items()][:most])

@@ -55,7 +55,7 @@ def query_body(
     if not vector.dimensions.size:
         raise InputError(f"the query {query.text!r:.80} has no word or concept of the index")
     scale = 0.0 if index.vectors is None else index.vectors.settings.scale
-    conditions = [part for part in (query.condition, query.filter) if part is not None]
+    conditions = [each for each in (query.condition, query.filter) if each is not None]
     expression = all_of(conditions) if conditions else None
     if engine == "qdrant":
         if query.phrases or query.without:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,6 +145,15 @@ class Findings:
     octave: int
     nearest: sp.csr_array
     """Cosines [M, M]."""
+
+    def renamed(self, names: Mapping[int, tuple[str, str]]) -> Findings:
+        """Return findings with other labels of concepts, each with its source: untested labels."""
+        labels, sources, detection = list(self.labels), self.sources.copy(), self.detection.copy()
+        for concept, (label, source) in names.items():
+            labels[concept], sources[concept] = label, SOURCES.index(source)
+            detection[concept] = np.nan
+        labels = unique_labels(labels, names)
+        return replace(self, labels=labels, sources=sources, detection=detection)
 
     def save(self, folder: Path, ids: Sequence[str], contents: Sequence[str]) -> None:
         """Write the labels and the folder ``atlas`` into the folder of a vocabulary, with the ids

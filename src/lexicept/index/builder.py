@@ -27,7 +27,7 @@ from lexicept.index.parts import PARTS, Parts, check_number, frequencies, part_n
 from lexicept.index.passages import PassageWriter
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import TermFrequencyWriter, encode_on
+from lexicept.index.term_frequencies import encode_on, write_tf
 from lexicept.index.text_vectors import TextVectors, VectorSettings
 from lexicept.parallel.ray import Cluster
 from lexicept.parallel.shards import Over
@@ -137,9 +137,8 @@ class IndexBuilder:
             )
             units = self.work.units(f"{vectorizer.name}-tf")
         encode = encode_on(self._cluster, vectorizer, folder)
-        writer = TermFrequencyWriter(vectorizer, self.contents, encode, units, vector_size)
-        part = self._generation / PARTS / part_name(1)
-        tf = writer.write(frequencies(part, vectorizer.name), progress)
+        prefix = frequencies(self._generation / PARTS / part_name(1), vectorizer.name)
+        tf = write_tf(prefix, vectorizer, self.contents, units, progress, encode, vector_size)
         if vectorizer.grows:
             vectorizer.save(folder)
         self._sizes[vectorizer.name] = tf.shape[1]

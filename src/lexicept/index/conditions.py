@@ -115,7 +115,7 @@ class ConditionMasks:
         """Return the mask of the documents that meet conditions. Raises InputError for a condition
         that does not fit the fields, a phrase without a searched word, or an unknown hidden
         document."""
-        expressions = [part for part in (query.condition, query.filter) if part is not None]
+        expressions = [each for each in (query.condition, query.filter) if each is not None]
         allowed = np.ones(len(self._stored.ids), bool)
         if expressions:
             fitting = self._field_masks.matching(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -104,13 +103,6 @@ def missing_from(path: Path) -> list[str]:
         return list(read_manifest(path).get(MISSING, []))
     except IndexFormatError:
         return []
-
-
-def postings_fingerprint(manifest: Mapping[str, Any]) -> str:
-    """Return a fingerprint of the postings of a manifest's generation."""
-    prefix, files = f"{manifest['generation']}/postings/", manifest["files"]
-    lines = [f"{n}:{files[n]['sha256']}" for n in sorted(files) if n.startswith(prefix)]
-    return hashlib.sha256("\n".join(lines).replace(prefix, "").encode()).hexdigest()
 
 
 def manifest_identity(path: Path) -> tuple[int, int] | None:

@@ -44,11 +44,12 @@ def matches_of(
             words.setdefault(dimension, word)
             words.setdefault(word.lower(), word)
         matches = []
-        for part in shared:
-            keys: Iterable[int | str] = (part.dimension,)
-            if part.vocabulary == "concepts":
-                keys = () if index.atlas is None else index.atlas.words_of(part.dimension)
-            matches.append(Match(part, next((words[key] for key in keys if key in words), "")))
+        for contribution in shared:
+            keys: Iterable[int | str] = (contribution.dimension,)
+            if contribution.vocabulary == "concepts":
+                keys = () if index.atlas is None else index.atlas.words_of(contribution.dimension)
+            word = next((words[key] for key in keys if key in words), "")
+            matches.append(Match(contribution, word))
         worth = {match.word.lower(): match.contribution.score for match in reversed(matches)}
         marks = [(start, word.lower(), worth.get(word.lower(), 0.0)) for _, start, word in terms]
         start, end = snippet_bounds(hit.text, (mark for mark in marks if mark[0] < len(hit.text)))

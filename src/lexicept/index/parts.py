@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lexicept.errors import IndexFormatError, InputError
-from lexicept.storage.arrays import CSRWriter, JoinedRows, StoredRows, load_array, save_array
+from lexicept.storage.arrays import CSRWriter, StoredRows, load_array, save_array
 from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
 from lexicept.vectors import Integers
 
@@ -104,10 +104,6 @@ class Parts:
         """Numbers of the documents, counted through the parts one after another [N]."""
         return np.arange(sum(self.counts)) if self.selection is None else self.selection
 
-    @property
-    def _is_one_file(self) -> bool:
-        return len(self.folders) == 1 and self.selection is None
-
     def part_of(self, numbers: Integers) -> Integers:
         """Return the part of each document, by numbers that are counted through the parts."""
         return np.searchsorted(np.cumsum(self.counts), numbers, "right")
@@ -115,14 +111,13 @@ class Parts:
     def texts(self, name: str) -> TextStore | JoinedTexts:
         """Return the ids, titles or texts of the documents."""
         stores = self.stores[name]
-        return stores[0] if self._is_one_file else JoinedTexts(stores, self.order)
+        is_one_file = len(self.folders) == 1 and self.selection is None
+        return stores[0] if is_one_file else JoinedTexts(stores, self.order)
 
-    def tf(self, vocabulary: str, size: int) -> StoredRows | JoinedRows:
+    def tf(self, vocabulary: str, size: int) -> StoredRows:
         """Return the term frequencies of the documents in one vocabulary [N, size]."""
         prefixes = tuple(frequencies(folder, vocabulary) for folder in self.folders)
-        if self._is_one_file:
-            return StoredRows(prefixes[0], size)
-        return JoinedRows(prefixes, self.counts, size, self.order)
+        return StoredRows(prefixes, size, self.selection)
 
     def __add__(self, other: Parts) -> Parts:
         """Return the parts and documents of both."""

@@ -34,7 +34,7 @@ from lexicept.index.conditions import CACHED_MASKS, ConditionMasks, FieldMasks, 
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
-from lexicept.index.manifest import MISSING, CurrentManifest, postings_fingerprint, resolved
+from lexicept.index.manifest import MISSING, CurrentManifest, resolved
 from lexicept.index.parts import Parts
 from lexicept.index.queries import QueryWeigher, SearchQuery, WeightedQueries, parsed_queries
 from lexicept.index.query_encoders import VocabularyEncoder, open_vocabularies
@@ -42,7 +42,7 @@ from lexicept.index.ranking import DocumentScorer, RankedPassages, Ranker
 from lexicept.index.stored import StoredDocuments
 from lexicept.index.text_vectors import TextVectors, VectorSettings
 from lexicept.queries.syntax import ParsedQuery, parse
-from lexicept.storage.arrays import JoinedRows, StoredRows
+from lexicept.storage.arrays import StoredRows
 from lexicept.storage.files import disk_errors
 from lexicept.storage.locks import hold
 from lexicept.storage.manifest import check_files
@@ -161,11 +161,6 @@ class IndexReader:
     def engine(self) -> PostingsEngine:
         return self.derived.engine
 
-    @property
-    def postings(self) -> str:
-        """A fingerprint of the postings."""
-        return postings_fingerprint(self.manifest)
-
     def span(self, vocabulary: str) -> slice:
         """Return the dimensions of a vocabulary. Raises InputError for an unknown name."""
         return self.weigher.vocabulary(vocabulary).dimensions
@@ -240,7 +235,7 @@ class IndexReader:
         """The stored parts of the documents."""
         return self._stored.parts
 
-    def stored_tf(self, vocabulary: Vocabulary) -> StoredRows | JoinedRows:
+    def stored_tf(self, vocabulary: Vocabulary) -> StoredRows:
         """Return the documents' tf in a vocabulary [N, V_i], opened at first use."""
         return self.parts.tf(vocabulary.name, vocabulary.size)
 
@@ -391,8 +386,8 @@ class IndexReader:
         if parsed.conditions_alone and mask is not None:
             return mask
         queries = self.weigher.weights([parsed], vocabulary)
-        found = self._ranker.matching(queries, queries.weights @ self.derived.background)
-        return Mask(found if mask is None else found & mask.allowed)
+        results = self._ranker.matching(queries, queries.weights @ self.derived.background)
+        return Mask(results if mask is None else results & mask.allowed)
 
     def explain(
         self,

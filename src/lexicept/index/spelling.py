@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lexicept.index.dimensions import strongest
 from lexicept.index.reader import IndexReader
 from lexicept.vectors import Integers
 
@@ -87,11 +88,8 @@ def as_spelled(index: IndexReader, dimension: int) -> str:
     """Return the most frequent spelling of a stem in lower case; "" without documents."""
     vectorizer = index.word_vectorizer()
     assert vectorizer is not None
-    place = index.span("words").start + dimension
-    documents, weights, _ = index.engine.posting_lists(np.array([place]))
-    best = np.argsort(-weights, kind="stable")[:DOCUMENTS_PER_STEM]
     spellings: Counter[str] = Counter()
-    for number in documents[best].tolist():
+    for number, _ in strongest(index, "words", dimension, DOCUMENTS_PER_STEM):
         content = index.stored(number).content
         for word, (start, end) in vectorizer.terms_in(content):
             if word == dimension:

@@ -1,21 +1,17 @@
 """Term frequencies (tf) of many texts: encoded shard by shard, written as matrices on disk.
 
-Identical texts are encoded once. Finished shards are kept, so that an interrupted build resumes
-after the last one; few shards are in memory at a time.
+Finished shards are kept, so that an interrupted build resumes after the last one; few shards are in
+memory at a time.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias, cast
 
-import numpy as np
 import scipy.sparse as sp
 
 from lexicept.encoding.vectorizer import DocumentEncoder, Vectorizer
@@ -26,7 +22,6 @@ from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress
 from lexicept.storage.arrays import CSRWriter, load_csr, save_csr
 from lexicept.storage.workspace import Units
-from lexicept.vectors import Integers, stack_columns
 
 SHARD = 512
 """Documents in a shard, the unit of work that an interrupted build keeps."""
@@ -55,114 +50,56 @@ def _counted(
     return map(vectorizer.join, cluster.over(vectorizer.part_counter(), blocks))
 
 
-@dataclass(frozen=True)
-class TermFrequencyWriter:
-    """Encodes texts by a vectorizer and writes their term frequencies.
-
-    Args:
-        units: keeps finished shards, which are not encoded again; None keeps none.
-        vector_size: components of a vector that follow the frequencies of each text; 0 for none.
-    """
-
-    vectorizer: DocumentEncoder
-    texts: Sequence[str]
-    encode: Encode
-    units: Units | None = None
-    vector_size: int = 0
-
-    def write(self, prefix: Path, progress: Progress) -> sp.csr_array:
-        """Write and return the tf, memory-mapped [N, size], and write the vectors beside them.
-
-        Args:
-            prefix: of the files of the tf; see ``load_csr``.
-        """
-        texts, units = self.texts, self.units
-        # Texts that occurred before, and shards that are kept, are not encoded again.
-        first = first_occurrences(texts)
-        starts = range(0, len(texts), SHARD)
-        done = {start for start in starts if self._is_done(start)}
-        is_new = first == np.arange(first.size)
-        new_texts = (
-            [texts[n] for n in (start + np.flatnonzero(is_new[start : start + SHARD])).tolist()]
-            for start in starts
-            if start not in done
-        )
-        encoded = self.encode(block for block in new_texts if block)
-        with ExitStack() as files:
-            writers: list[CSRWriter | VectorWriter] = [files.enter_context(CSRWriter(prefix))]
-            if self.vector_size:
-                vectors = VectorWriter(prefix.parent, self.vector_size)
-                writers.append(files.enter_context(vectors))
-            for start in starts:
-                if units is not None and start in done:
-                    tf = load_csr(_shard(units, start), self.vectorizer.size)
-                else:
-                    tf = self._assemble(encoded, first, start, writers)
-                    if units is not None:
-                        _keep(_shard(units, start), units, tf)
-                for writer, columns in zip(writers, split_columns(tf, self._sizes), strict=True):
-                    writer.append(columns)
-                progress(self.vectorizer.name, min(start + SHARD, len(texts)), len(texts))
-        return load_csr(prefix, self._sizes[0])
-
-    @property
-    def _sizes(self) -> list[int]:
-        """The columns of tf, of a growing vocabulary up to now, and of vectors."""
-        size = self.vectorizer.size
-        return [size - self.vector_size, self.vector_size] if self.vector_size else [size]
-
-    def _is_done(self, start: int) -> bool:
-        """Return True if a shard is kept and whole."""
-        if self.units is None:
-            return False
-        prefix = _shard(self.units, start)
-        if self.units.facts(prefix.name) is None:
-            return False
-        try:
-            load_csr(prefix, self.vectorizer.size)
-        except IndexFormatError:
-            return False
-        return True
-
-    def _assemble(
-        self,
-        encoded: Iterator[sp.csr_array],
-        first: Integers,
-        start: int,
-        writers: Sequence[CSRWriter | VectorWriter],
-    ) -> sp.csr_array:
-        """Return the tf of a shard, from its new texts and from identical texts that are written
-        already."""
-        distinct, places = np.unique(first[start : start + SHARD], return_inverse=True)
-        earlier = distinct[distinct < start].tolist()
-        new = next(encoded) if distinct.size > len(earlier) else None
-        if new is not None and not earlier and distinct.size == places.size:
-            return new
-        written = [
-            writer.rows(earlier, size) for writer, size in zip(writers, self._sizes, strict=True)
-        ]
-        blocks = [stack_columns(written), *([] if new is None else [new])]
-        return sp.csr_array(sp.vstack(blocks, format="csr"))[places]
-
-
 def write_tf(
     prefix: Path,
     vectorizer: DocumentEncoder,
     texts: Sequence[str],
     units: Units | None,
     progress: Progress,
+    encode: Encode | None = None,
+    vector_size: int = 0,
 ) -> sp.csr_array:
-    """Write the tf of texts as one matrix, encoded on this machine; see ``TermFrequencyWriter``."""
-    encode = encode_on(None, vectorizer, prefix.parent)
-    return TermFrequencyWriter(vectorizer, texts, encode, units).write(prefix, progress)
+    """Encode texts; write and return their tf, memory-mapped [N, size].
+
+    Args:
+        prefix: of the files of the tf; see ``load_csr``.
+        units: keeps finished shards, which are not encoded again; None keeps none.
+        encode: see ``encode_on``; by default on this machine.
+        vector_size: components of a vector that follow the frequencies of each text, and are
+            written beside them; 0 for none.
+    """
+    encode = encode or encode_on(None, vectorizer, prefix.parent)
+    starts = range(0, len(texts), SHARD)
+    done = {start for start in starts if _is_done(units, start, vectorizer.size)}
+    encoded = encode(list(texts[start : start + SHARD]) for start in starts if start not in done)
+    with ExitStack() as files:
+        writer, vectors = files.enter_context(CSRWriter(prefix)), None
+        if vector_size:
+            vectors = files.enter_context(VectorWriter(prefix.parent, vector_size))
+        for start in starts:
+            if units is not None and start in done:
+                tf = load_csr(_shard(units, start), vectorizer.size)
+            else:
+                tf = next(encoded)
+                if units is not None:
+                    _keep(_shard(units, start), units, tf)
+            if vectors is not None:
+                vectors.append(tf[:, -vector_size:])
+                tf = tf[:, :-vector_size]
+            writer.append(tf)
+            progress(vectorizer.name, min(start + SHARD, len(texts)), len(texts))
+    return load_csr(prefix, vectorizer.size - vector_size)
 
 
-def split_columns(matrix: sp.csr_array, sizes: Sequence[int]) -> list[sp.csr_array]:
-    """Split a matrix [n, V] into neighbouring columns of these sizes."""
-    if len(sizes) == 1:
-        return [matrix]
-    ends = np.cumsum([0, *sizes]).tolist()
-    return [matrix[:, start:end] for start, end in pairwise(ends)]
+def _is_done(units: Units | None, start: int, size: int) -> bool:
+    """Return True if a shard is kept and whole."""
+    if units is None or units.facts(_shard(units, start).name) is None:
+        return False
+    try:
+        load_csr(_shard(units, start), size)
+    except IndexFormatError:
+        return False
+    return True
 
 
 def _shard(units: Units, start: int) -> Path:
@@ -174,12 +111,3 @@ def _keep(shard: Path, units: Units, tf: sp.csr_array) -> None:
     """Keep a finished shard."""
     save_csr(shard, tf)
     units.finish(shard.name, sorted(units.folder.glob(f"{shard.name}.*")))
-
-
-def first_occurrences(texts: Sequence[str]) -> Integers:
-    """Return the number of the first text that is identical to each [N], by a hash of 128 bits."""
-    digests = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
-    hashes = np.fromiter(digests, "S16", len(texts))
-    _, first, places = np.unique(hashes, return_index=True, return_inverse=True)
-    occurrences: Integers = first[places]
-    return occurrences

@@ -7,7 +7,7 @@ part has a record for each document: the components in 8 bits, and their length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -66,12 +66,6 @@ class VectorWriter(ArrayWriter):
     def append(self, vectors: Any) -> None:
         """Add vectors [n, d], a CSR matrix, or records."""
         super().append(rounded(vectors) if sp.issparse(vectors) else vectors)
-
-    def rows(self, numbers: Iterable[int], columns: int) -> sp.csr_array:
-        """Return some of the written vectors, whose records are the same again [n, d]."""
-        records = [self.read(number, number + 1) for number in numbers]
-        empty = np.empty(0, _record(columns))
-        return sp.csr_array(np.concatenate([empty, *records])["steps"].astype(np.float32))
 
 
 def rounded(vectors: sp.csr_array) -> Any:

@@ -50,7 +50,7 @@ from lexicept.index.parts import (
 from lexicept.index.passages import check_joined, join_passages
 from lexicept.index.reader import IndexReader
 from lexicept.index.stored import StoredDocuments
-from lexicept.index.term_frequencies import TermFrequencyWriter, encode_on
+from lexicept.index.term_frequencies import encode_on, write_tf
 from lexicept.index.text_vectors import TextVectors, write_vectors
 from lexicept.parallel.ray import Cluster
 from lexicept.progress import Progress, silent
@@ -219,8 +219,8 @@ def delete(path: str | os.PathLike[str], document_ids: Iterable[str]) -> int:
         names = {name for name in index.passages.names() if name in texts}
         for document_id in ids:
             if not (isinstance(document_id, str) and document_id in names):
-                row = index.document_number(document_id)
-                problem = f"is a passage of document {index.document_ids[row]!r}"
+                passage = index.document_number(document_id)
+                problem = f"is a passage of document {index.document_ids[passage]!r}"
                 raise InputError(f"{document_id!r} {problem}, and can't be deleted alone")
         return apply(index, Changes((), names)).deleted
 
@@ -319,8 +319,8 @@ def _encode_fresh(
         vectorizer = index.encoders[name].of_documents()
         encode = encode_on(cluster, vectorizer, index.folder / name)
         vector_size = index.vectors.d if index.vectors is not None and name == "concepts" else 0
-        writer = TermFrequencyWriter(vectorizer, contents, encode, vector_size=vector_size)
-        tf = writer.write(frequencies(place, name), progress)
+        prefix = frequencies(place, name)
+        tf = write_tf(prefix, vectorizer, contents, None, progress, encode, vector_size)
         if tf.shape[1] > sizes[name]:
             outdated.append(f"{name}/terms.")
             (folder / name).mkdir()
@@ -377,16 +377,11 @@ def _with_known_names(index: IndexReader, findings: Findings) -> Findings:
     """Keep the names of concepts that do not fire in these documents, and names from a language
     model or a release."""
     silent_here = np.diff(findings.log_odds.indptr) == 0
-    labels, sources = list(findings.labels), findings.sources.copy()
-    renamed = []
+    names = {}
     for number, label in enumerate(TextStore(index.folder / "concepts" / "terms")):
         source = "none" if label == unnamed(number) else "words"
         if index.atlas is not None:
             source = index.atlas.source(number)
         if silent_here[number] or source in ("llm", "explanations"):
-            labels[number], sources[number] = label, SOURCES.index(source)
-            renamed.append(number)
-    detection = findings.detection.copy()
-    detection[renamed] = np.nan
-    labels = unique_labels(labels, renamed)
-    return replace(findings, labels=labels, sources=sources, detection=detection)
+            names[number] = label, source
+    return findings.renamed(names)

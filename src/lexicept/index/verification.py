@@ -106,15 +106,15 @@ def _check_ids(index: IndexReader) -> None:
 def _check_postings(index: IndexReader) -> None:
     engine, folder = index.engine, index.folder
     assert isinstance(engine, ExactEngine | JoinedEngine)
-    for part in [engine] if isinstance(engine, ExactEngine) else [*engine.engines, engine]:
-        df = np.zeros(part.num_dimensions, np.int64)
-        for number in range(part.num_segments):
-            weights = part.segment(number)
-            if isinstance(part, ExactEngine):  # the joined engine's come from these
+    for postings in [engine] if isinstance(engine, ExactEngine) else [*engine.engines, engine]:
+        df = np.zeros(postings.num_dimensions, np.int64)
+        for number in range(postings.num_segments):
+            weights = postings.segment(number)
+            if isinstance(postings, ExactEngine):  # the joined engine's come from these
                 weights = canonical_csr(weights)
             df += np.bincount(weights.indices, minlength=df.size)
-            part.let_go()
-        if (df != part.df).any():
+            postings.let_go()
+        if (df != postings.df).any():
             raise IndexFormatError(f"{folder}: document frequencies that are not the postings'")
 
 
@@ -142,7 +142,7 @@ def _check_atlas(index: IndexReader, atlas: Atlas) -> None:
     folder = index.folder / "concepts" / "atlas"
     named = set(TextStore(folder / "documents"))
     # The reader would number all ids.
-    positions = {name: row for row, name in enumerate(index.ids) if name in named}
+    positions = {name: position for position, name in enumerate(index.ids) if name in named}
 
     def content(name: str) -> str | None:
         return index.stored(positions[name]).content if name in positions else None

@@ -14,14 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.kernels.compiled import in_order, num_processors
-from lexicept.storage.arrays import JoinedRows, StoredRows
+from lexicept.storage.arrays import StoredRows
 
 SIZE = 2**20
 """Non-zeros plus rows of a shard, up to one row more. A pass takes about 100 bytes for each, on
 every thread."""
 
-Rows: TypeAlias = sp.csr_array | StoredRows | JoinedRows
-"""Consecutive rows of a CSR matrix, in memory or on disk, or rows of several on disk."""
+Rows: TypeAlias = sp.csr_array | StoredRows
+"""Rows of a CSR matrix in memory, or of one or several on disk."""
 
 S = TypeVar("S")
 R = TypeVar("R")

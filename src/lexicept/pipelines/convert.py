@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Layout = Literal[
     "lexicept",
     "saelens",
-    "sparsify",
     "dictionary-learning",
     "sentence-transformers",
     "splade",
@@ -35,7 +34,7 @@ Layout = Literal[
 READ = 64
 """Documents that are read at once for a decoder."""
 
-SAE_LIBRARIES = ("saelens", "sparsify", "dictionary-learning")
+SAE_LIBRARIES = ("saelens", "dictionary-learning")
 """Layouts of other libraries for SAEs."""
 
 

@@ -80,7 +80,7 @@ def _rows(frame: Any) -> Iterator[Mapping[str, Any]]:
     frame_records = (
         frame.iter_rows() if hasattr(frame, "iter_rows") else frame.itertuples(False, None)
     )
-    records = (dict(zip(columns, row, strict=True)) for row in frame_records)
+    records = (dict(zip(columns, values, strict=True)) for values in frame_records)
     yield from as_typed(records, dict(zip(columns, getattr(frame, "dtypes", ()), strict=False)))
 
 

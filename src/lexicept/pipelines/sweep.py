@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lexicept.checks import Count, Positive, checked_arguments
-from lexicept.errors import require
 from lexicept.evaluation import sweep as sweeping
 from lexicept.evaluation.effectiveness import JudgedQueries
 from lexicept.evaluation.sweep import Point, SweepGrid
 from lexicept.pipelines.opened import IndexLike, read_judged, reader_of
 from lexicept.progress import Progress, reporting
-
-PLOT = "pareto.png"
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Sweep:
     front: list[Point]
     """The Pareto front of nDCG@10 and QD-FLOPs."""
     folder: Path
-    """The folder of ``points.jsonl`` and the plot."""
+    """The folder of ``points.jsonl``."""
 
 
 @checked_arguments
@@ -42,12 +39,11 @@ def sweep(
     document_max_active_dims: Sequence[Count | None] = (50, 100, 200, None),
     alpha: Sequence[Positive | None] = (None, 1.0, 1.25),
     query_scale: Sequence[Positive] = (1.0,),
-    query_max_qd_flops: Sequence[Positive | None] = (None,),
     ignore_identical_ids: bool = False,
     restart: bool = False,
     progress: bool | Progress = False,
 ) -> Sweep:
-    """Measure effectiveness and cost for all combinations of some settings, and plot them.
+    """Measure effectiveness and cost for all combinations of some settings.
 
     Settings are chosen on judgements: sweep on a dev or train split, never on the test split. In a
     search by words and concepts together, the limits apply to the concepts. A second call resumes
@@ -56,21 +52,20 @@ def sweep(
     Args:
         index: an opened index, or the path of one.
         dataset: a BEIR folder or an ir_datasets name, with queries and relevance judgements.
-        out: the folder of the points and the plot; new, or the folder of the same sweep.
+        out: the folder of ``points.jsonl``, a point on a line; new, or that of the same sweep.
         split: the judgements to use.
         vocabulary: "words" or "concepts"; None searches all vocabularies.
         query_max_active_dims: limits of the dimensions in a query; None sets no limit.
         document_max_active_dims: limits of the dimensions in a document; None sets no limit.
         alpha: RRA's α; None is without RRA.
         query_scale: factors on the queries' concept weights, relative to words.
-        query_max_qd_flops: limits of a query's cost; None sets no limit.
         ignore_identical_ids: drop a hit with the id of the query; see ``lexicept.evaluate``.
         restart: discard the sweep in ``out``.
         progress: True shows a line on standard error.
 
     Raises:
         InputError: no such dataset, split or vocabulary, no judgements of indexed documents, a
-            setting out of range, ``out`` holds something else, or matplotlib is not installed.
+            setting out of range, or ``out`` holds something else.
         IndexFormatError: the path holds no index, or a damaged one.
 
     Examples:
@@ -79,20 +74,15 @@ def sweep(
         >>> len(swept.points)
         2
     """
-    require("plots", "matplotlib")
     grid = SweepGrid(
         tuple(query_max_active_dims),
         tuple(document_max_active_dims),
         tuple(alpha),
         tuple(query_scale),
-        tuple(query_max_qd_flops),
     )
     reader, folder = reader_of(index), Path(out)
     queries, qrels = read_judged(reader, dataset, split)
     judged = JudgedQueries(queries, qrels, ignore_identical_ids=ignore_identical_ids)
     with reporting(progress) as report:
         points = sweeping.sweep(reader, judged, grid, folder, vocabulary, report, restart=restart)
-    from lexicept.evaluation.plots import write_sweep
-
-    write_sweep(points, folder / PLOT)
     return Sweep(points, sweeping.pareto_front(points), folder)

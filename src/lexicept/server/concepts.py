@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from lexicept.index.dimensions import strongest
 from lexicept.index.reader import IndexReader
 from lexicept.sanitize import around
 from lexicept.server.excerpts import summary
-from lexicept.vectors import Integers
 
 WORDS = 6
 """Words of a concept in a list."""
@@ -31,7 +29,8 @@ UNDESCRIBED: dict[str, Any] = {"source": None, "firing_frequency": None, "detect
 def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
     """Return concepts by a text in the label or words: the best matches or the most useful first;
     without an atlas the most frequent first."""
-    labels, documents, text = concept_labels(index), concept_df(index), caseless(search.strip())
+    vocabulary, text = index.weigher.vocabulary("concepts"), caseless(search.strip())
+    labels, documents = vocabulary.terms or (), index.engine.df[vocabulary.dimensions]
     if index.atlas is not None:
         matches = index.atlas.search(text)
     else:
@@ -51,11 +50,17 @@ def concept_list(index: IndexReader, search: str, top_k: int) -> dict[str, Any]:
 
 def concept_detail(index: IndexReader, number: int, top_k: int) -> dict[str, Any]:
     """Return a concept with its documents; without an atlas the other fields are empty."""
-    labels = concept_labels(index)
-    known = {"number": number, "label": labels[number], "documents": int(concept_df(index)[number])}
-    documents = {"top_documents": top_documents(index, "concepts", number, top_k)}
+    vocabulary = index.weigher.vocabulary("concepts")
+    labels, df = vocabulary.terms or (), index.engine.df[vocabulary.dimensions]
+    documents = {
+        "top_documents": [
+            {**summary(index, document), "weight": weight}
+            for document, weight in strongest(index, "concepts", number, top_k)
+        ]
+    }
     if index.atlas is None:
-        return UNDESCRIBED | known | documents
+        counted = {"number": number, "label": labels[number], "documents": int(df[number])}
+        return UNDESCRIBED | counted | documents
     concept: Concept = index.atlas[number]
     nearest = [
         {"number": near, "label": labels[near], "cosine": cosine}
@@ -79,23 +84,3 @@ def in_context(index: IndexReader, example: Example) -> dict[str, Any]:
         "after": content[example.end : last],
         "activation": example.activation,
     }
-
-
-def top_documents(
-    index: IndexReader, vocabulary: str, dimension: int, top_k: int
-) -> list[dict[str, Any]]:
-    """Return the documents with the largest weights of a dimension, ties in document order."""
-    return [
-        {**summary(index, number), "weight": weight}
-        for number, weight in strongest(index, vocabulary, dimension, top_k)
-    ]
-
-
-def concept_labels(index: IndexReader) -> Sequence[str]:
-    """Return the label of each concept."""
-    return index.weigher.vocabulary("concepts").terms or ()
-
-
-def concept_df(index: IndexReader) -> Integers:
-    """Return the number of documents of each concept [V]."""
-    return index.engine.df[index.span("concepts")]

@@ -54,7 +54,8 @@ def cards_with_matches(
     cards = []
     for hit, (matches, excerpt) in zip(hits, matches_of(index, weighted, hits), strict=True):
         listed = [
-            {name: getattr(part, name) for name in MATCH} | {"word": w} for part, w in matches
+            {name: getattr(match.contribution, name) for name in MATCH} | {"word": match.word}
+            for match in matches
         ]
         more = {"excerpt": excerpt, "matches": listed}
         cards.append(to_json(summary(index, hit.number) | more)[1:-1])

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
@@ -135,7 +132,7 @@ class Reader:
     async def running(self) -> AsyncIterator[None]:
         """Load the models, then follow updates until the block ends. Searches in the queue at
         the end are answered."""
-        await until_signal(partial(warm, self.served.index))
+        await asyncio.to_thread(warm, self.served.index)
         following = asyncio.create_task(self._follow())
         try:
             yield
@@ -287,39 +284,6 @@ class Reader:
             else:
                 logger.info("serving generation %s", self.served.index.folder.name)
         self.state = state
-
-
-async def until_signal(work: Callable[[], None]) -> None:
-    """Call a function, and return before its end at a signal to stop: uvicorn stops only once it
-    has started."""
-    ended: Future[None] = Future()
-    ended.set_running_or_notify_cancel()
-    handlers: dict[int, Any] = {}
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            ended.set_exception(error)
-        else:
-            ended.set_result(None)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        handlers[number](number, frame)
-        waiting.get_loop().call_soon_threadsafe(waiting.cancel)
-
-    waiting = asyncio.wrap_future(ended)
-    if threading.current_thread() is threading.main_thread():
-        handlers |= {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
-    # The end of the process does not wait for a daemon.
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        await asyncio.wait([waiting])
-        if not waiting.cancelled():
-            waiting.result()
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def truncated(index: IndexReader) -> str | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -96,61 +95,36 @@ def load_csr(prefix: Path, columns: int, rows: slice = slice(None)) -> sp.csr_ar
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Neighbouring rows of a CSR matrix on disk, opened by ``load``."""
+    """Rows of a CSR matrix on disk, or of several, opened by ``load``."""
 
-    prefix: Path
+    prefixes: Path | tuple[Path, ...]
     columns: int
-    start: int = 0
-    stop: int | None = None
-    """The row after the last; None for the end of the matrix."""
+    order: Integers | None = None
+    """Numbers of the rows, counted through the matrices one after another [n]; None for all."""
 
     @property
     def indptr(self) -> Integers:
         """The start of each row, and the end of the last [n + 1]."""
-        stored = load_array(_file(self.prefix, "indptr"), np.int64)
-        starts: Integers = stored[self.start : None if self.stop is None else self.stop + 1]
-        return starts
+        lengths = np.concatenate([np.diff(starts) for starts in self._starts().values()])
+        selected = lengths if self.order is None else lengths[self.order]
+        return np.concatenate([[0], np.cumsum(selected)])
 
     def __getitem__(self, rows: slice) -> StoredRows:
-        start, stop, _ = rows.indices(self.indptr.size - 1)
-        return replace(self, start=self.start + start, stop=self.start + stop)
-
-    def load(self) -> sp.csr_array:
-        """Memory-map the rows; see ``load_csr``."""
-        return load_csr(self.prefix, self.columns, slice(self.start, self.stop))
-
-
-@dataclass(frozen=True)
-class JoinedRows:
-    """Rows of several CSR matrices on disk, in any order, opened by ``load``."""
-
-    prefixes: tuple[Path, ...]
-    counts: tuple[int, ...]
-    """Rows of each matrix."""
-    columns: int
-    order: Integers
-    """Numbers of the rows, counted through the matrices one after another [n]."""
-
-    @property
-    def indptr(self) -> Integers:
-        """The start of each row, and the end of the last [n + 1]."""
-        starts = [load_array(_file(prefix, "indptr"), np.int64) for prefix in self.prefixes]
-        lengths = np.concatenate([np.diff(indptr) for indptr in starts])
-        return np.concatenate([[0], np.cumsum(lengths[self.order])])
-
-    def __getitem__(self, rows: slice) -> JoinedRows:
-        return replace(self, order=self.order[rows])
+        order = self._all_rows() if self.order is None else self.order
+        return replace(self, order=order[rows])
 
     def load(self) -> sp.csr_array:
         """Return the rows; memory-map neighbours in one matrix. Raises as ``load_csr`` does."""
         # Rows of each matrix together, as few reads as possible; the order comes last.
+        order = self._all_rows() if self.order is None else self.order
         blocks, positions, start = [], [], 0
-        for prefix, count in zip(self.prefixes, self.counts, strict=True):
-            in_matrix = np.flatnonzero((self.order >= start) & (self.order < start + count))
+        for prefix, starts in self._starts().items():
+            stop = start + starts.size - 1
+            in_matrix = np.flatnonzero((order >= start) & (order < stop))
             if in_matrix.size:
-                blocks.append(_rows(prefix, self.columns, self.order[in_matrix] - start))
+                blocks.append(_rows(prefix, self.columns, order[in_matrix] - start))
                 positions.append(in_matrix)
-            start += count
+            start = stop
         if not blocks:
             return sp.csr_array((0, self.columns), dtype=np.float32)
         if len(blocks) == 1:
@@ -158,6 +132,14 @@ class JoinedRows:
         joined = sp.csr_array(sp.vstack(blocks, format="csr"))
         position = np.concatenate(positions)
         return joined if bool((np.diff(position) == 1).all()) else joined[np.argsort(position)]
+
+    def _starts(self) -> dict[Path, Integers]:
+        """Return the ``indptr`` of each matrix."""
+        prefixes = (self.prefixes,) if isinstance(self.prefixes, Path) else self.prefixes
+        return {prefix: load_array(_file(prefix, "indptr"), np.int64) for prefix in prefixes}
+
+    def _all_rows(self) -> Integers:
+        return np.arange(sum(starts.size - 1 for starts in self._starts().values()))
 
 
 def _rows(prefix: Path, columns: int, row_indices: Integers) -> sp.csr_array:
@@ -206,10 +188,9 @@ class ArrayWriter:
     def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
         self._path = path
         self._dtype = np.dtype(dtype)
-        self._file = path.open("w+b")
+        self._file = path.open("wb")
         self._size = 0
         self._write_header()
-        self._start = self._file.tell()
 
     def _write_header(self) -> None:
         descr = np.lib.format.dtype_to_descr(self._dtype)
@@ -221,13 +202,6 @@ class ArrayWriter:
         with disk_errors(self._path, array.nbytes):
             self._file.write(array.data)
         self._size += array.size
-
-    def read(self, start: int, stop: int) -> Any:
-        """Return the values from ``start`` to ``stop``."""
-        self._file.flush()
-        width = self._dtype.itemsize
-        raw = os.pread(self._file.fileno(), (stop - start) * width, self._start + start * width)
-        return np.frombuffer(raw, self._dtype)
 
     def __enter__(self) -> Self:
         return self
@@ -259,16 +233,6 @@ class CSRWriter(BlockWriter):
         self._indices.append(block.indices)
         self._data.append(block.data)
         self._nonzeros += block.nnz
-
-    def rows(self, row_indices: Iterable[int], columns: int) -> sp.csr_array:
-        """Return some of the written rows, CSR [n, columns]."""
-        spans = [self._indptr.read(row_index, row_index + 2).tolist() for row_index in row_indices]
-        indices = [self._indices.read(start, stop) for start, stop in spans]
-        data = [self._data.read(start, stop) for start, stop in spans]
-        indptr = np.cumsum([0, *(stop - start for start, stop in spans)])
-        values = np.concatenate([np.empty(0, np.float32), *data])
-        dimensions = np.concatenate([np.empty(0, np.int32), *indices])
-        return sp.csr_array((values, dimensions, indptr), shape=(len(spans), columns))
 
 
 def _file(prefix: Path, name: str) -> Path:

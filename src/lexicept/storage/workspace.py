@@ -4,7 +4,7 @@ A ``Workspace`` on ``out`` is the folder ``<out>.partial``, locked by one proces
 ``settings.json`` (the task, the settings of the call and the fingerprints of inputs), the finished
 units of work, and ``staged``, which every run makes again::
 
-    with Workspace(out, "mine", {"index": index.postings, "depth": 100}, restart=restart) as work:
+    with Workspace(out, "mine", {"index": fingerprint, "depth": 100}, restart=restart) as work:
         lines = work.growing("lists.jsonl")
         for start in range(lines.done, len(queries), BATCH):
             lines.append_lines(search(queries[start : start + BATCH]), start + BATCH)

@@ -11,7 +11,6 @@ from lexicept.neural.sae_formats.libraries import (
     Sparsify,
     save_dictionary_learning,
     save_saelens,
-    save_sparsify,
 )
 from lexicept.neural.sae_formats.releases import GemmaScope, GemmaScope2, LlamaScope
 
@@ -29,7 +28,6 @@ LAYOUTS: tuple[type[Layout], ...] = (
 WRITERS: dict[str, Callable[[SAE, Path], None]] = {
     "lexicept": SAE.save,
     "saelens": save_saelens,
-    "sparsify": save_sparsify,
     "dictionary-learning": save_dictionary_learning,
 }
 """Layouts that are written, by their names in ``lexicept.convert``."""

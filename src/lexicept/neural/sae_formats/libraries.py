@@ -1,4 +1,4 @@
-"""Layouts of SAE libraries, read and written: SAELens, sparsify and dictionary_learning."""
+"""Layouts of SAE libraries: SAELens and dictionary_learning, read and written, and sparsify."""
 
 from __future__ import annotations
 
@@ -159,9 +159,6 @@ def _input_scale(config: Config) -> float:
     return s
 
 
-_SPARSIFY_NAMES = WeightNames("encoder.weight", "encoder.bias", "W_dec", "b_dec")
-
-
 class Sparsify(Release):
     """The files ``cfg.json`` and ``sae.safetensors`` in ``layers.{N}/``.
 
@@ -179,7 +176,7 @@ class Sparsify(Release):
         config.require("activation", ["topk"], "topk")
         for name in ("transcode", "skip_connection", "signed"):
             config.require(name, [False], False)
-        self._open_tensors(_SPARSIFY_NAMES)
+        self._open_tensors(WeightNames("encoder.weight", "encoder.bias", "W_dec", "b_dec"))
         sizes = config.values
         if not sizes.get("num_latents"):  # 0 leaves the width to expansion_factor
             width = config.get("d_in", int) * config.get("expansion_factor", int)
@@ -189,35 +186,6 @@ class Sparsify(Release):
 
     def weights(self) -> Weights:
         return self._read_matrices()
-
-
-def save_sparsify(sae: SAE, folder: Path) -> None:
-    """Write an SAE that sparsify loads with ``SparseCoder.load_many(folder, local=True)``.
-
-    The folder inside is named after the hook: ``layers.{N}``, or the module of an encoder's block.
-    Files of an unknown hook are in ``folder`` itself. Normalisation is folded into the weights:
-    activations equal ``sae``'s. Raises InputError if the SAE has no decoder, or has thresholds,
-    which sparsify does not know.
-    """
-    weights = raw_weights(sae, centred=True)
-    if sae.k is None:
-        raise InputError("sparsify has TopK SAEs only: this one has thresholds")
-    hook, layer = sae.origin.get("hook"), layer_of(sae.origin.get("hook"))
-    if layer is not None:
-        folder = folder / (f"layers.{layer - 1}" if "hook_" in str(hook) else str(hook))
-        folder.mkdir()
-    tensors = contiguous(**dict(zip(_SPARSIFY_NAMES[:4], weights[:4], strict=True)))
-    config = {
-        "activation": "topk",
-        "normalize_decoder": False,
-        "num_latents": sae.num_latents,
-        "k": sae.k,
-        "multi_topk": False,
-        "skip_connection": False,
-        "transcode": False,
-        "d_in": sae.d_in,
-    }
-    Sparsify.write(folder, config, save(tensors))
 
 
 def _linear(b_dec: str, b_enc: str = "encoder.bias") -> WeightNames:

@@ -108,8 +108,8 @@ class TrainingData:
             scores += self.teacher.dense_weight * (q @ d.T)
         if self.teacher.own is not None:
             ids = [self.document_ids[index] for index in documents]
-            own = self.teacher.own([self.query_ids[q] for q in queries], [ids] * len(queries))
-            scores += self.teacher.own_weight * torch.from_numpy(np.asarray(own, np.float32))
+            scored = self.teacher.own([self.query_ids[q] for q in queries], [ids] * len(queries))
+            scores += self.teacher.own_weight * torch.from_numpy(np.asarray(scored, np.float32))
         return scores
 
     def best(self, queries: range, count: int) -> list[list[int]]:
