@@ -19,6 +19,55 @@ $E=mc^2 \alpha$ \cite[p.~2]{foo} 50\% of \url{http://a.b/c}. % comment
 \subsection*{Deep {\bf x}} \verb|co_de|
 \end{document} after"""
 
+ORG = """#+TITLE: Owl notes
+#+AUTHOR: Ada
+#+DATE: <2024-03-05>
+#+OPTIONS: toc:nil
+* TODO [#A] First :tag:
+:PROPERTIES:
+:ID: 5
+:END:
+Some *bold* and /italic/, =code=, [[https://x.y][a link]], a*b*c 2/3/4.
+# comment
+- [ ] one
+| a | b |
+|---+---|
+| c | d |
+** Second
+#+BEGIN_SRC python
+print("x")
+#+END_SRC
+#+BEGIN_COMMENT
+secret
+#+END_COMMENT
+"""
+
+ADOC = """= Owl guide
+Ada Lovelace <ada@x.y>
+v1.0, 2024-03-05
+:product: Hooter
+
+Intro of {product} with *bold*, _it_, `mono`, snake_case_name.
+// comment
+////
+hidden
+////
+== First
+.Block title
+[source,python]
+----
+print("x")
+----
+image::owl.png[An owl,200] see https://x.y[the site], <<sec,that>> and link:a.html[here].
+* one
+|===
+|a |b
+|===
+include::other.adoc[]
+=== Second
+Body.
+"""
+
 MDX = """---
 title: Owl page
 ---
@@ -62,6 +111,27 @@ def test_latex():
     assert second == ("Méthods › Deep x", "co_de")
 
 
+def test_org():
+    assert read(parse_markup(".org", ORG)) == (
+        "Owl notes",
+        STATED,
+        [
+            ("First", "Some bold and italic, code, a link, a*b*c 2/3/4.\n\none\na\tb\n\nc\td"),
+            ("First › Second", 'print("x")'),
+        ],
+    )
+
+
+def test_asciidoc():
+    title, fields, sections = read(parse_markup(".adoc", ADOC))
+    assert (title, fields) == ("Owl guide", {**STATED, "author": "Ada Lovelace"})
+    assert [(name, " ".join(text.split())) for name, text in sections] == [
+        ("", "Intro of Hooter with bold, it, mono, snake_case_name."),
+        ("First", 'Block title print("x") An owl see the site, that and here. one a b'),
+        ("First › Second", "Body."),
+    ]
+
+
 def test_mdx():
     title, _, sections = read(parse_markup(".mdx", MDX))
     assert title == "Owl page"
@@ -101,7 +171,9 @@ def test_plain_words_stay(extension, words):
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-@pytest.mark.parametrize("unit", ["{", "\\cite{", "\\item[", "<A ", "{a"])
+@pytest.mark.parametrize(
+    "unit", ["{", "\\cite{", "\\item[", "[[", "<A ", "*a ", "|", "image::[", "{a"]
+)
 def test_unclosed_marks_take_no_square_of_time(extension, unit):
     """Regular expressions can't be interrupted: the test would end at its time limit."""
     parse_markup(extension, unit * 1_000)

@@ -35,7 +35,7 @@ def _of_text(parse: Callable[[str], Parsed]) -> Parser:
 
 _PLAIN = _of_text(lambda text: Parsed(text, "", (Section(text),)))
 _PARSERS: dict[str, Parser] = {
-    **dict.fromkeys((".txt", ".text", ".adoc", ".asciidoc", ".org"), _PLAIN),
+    **dict.fromkeys((".txt", ".text"), _PLAIN),
     **dict.fromkeys((".md", ".markdown"), _of_text(parse_markdown)),
     **dict.fromkeys((".rst", ".rest"), _of_text(parse_restructured)),
     **dict.fromkeys((".html", ".htm", ".xhtml"), parse_html),

@@ -1,5 +1,5 @@
-"""LaTeX, MDX and subtitles as a person sees them: rules take out marks, comments and commands;
-headings name passages."""
+"""LaTeX, AsciiDoc, Org, MDX and subtitles as a person sees them: rules take out marks, comments
+and commands; headings name passages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _symbol(match: re.Match[str]) -> str:
         return _LETTERS.get(name, "")
 
 
-def _marked(level: int, words: str) -> str:
+def _marked(level: int | str, words: str) -> str:
     """Return a heading between marks, by which ``_blocks`` divides a text."""
     return f"\x02{level}{words.strip()}\x02"
 
@@ -80,6 +80,48 @@ _TEX: tuple[Rule, ...] = (
     (r"(?<!\\)[${}]|\\[\[\]()]", ""),
     (r"\\([%&$#_{}])", r"\1"),
     (r"^[ \t]+|(?<![ \t])[ \t]+$", ""),
+)
+
+_ORG: tuple[Rule, ...] = (
+    (r"(?is)^[ \t]*#\+begin_comment\b.*?(?:^[ \t]*#\+end_comment[^\n]*$|\Z)", ""),
+    (
+        r"(?i)^[ \t]*:(?:properties|logbook):[ \t]*\n(?:(?![ \t]*:end:).*\n){0,50}+[ \t]*:end:.*$",
+        "",
+    ),
+    (r"^[ \t]*(?:#(?:\+.*|[ \t].*)?|(?:SCHEDULED|DEADLINE|CLOSED):.*)$", ""),
+    (
+        r"^(\*+) (?:(?:TODO|DONE|NEXT|WAITING|COMMENT) )?(?:\[#\w\] )?(.*?)(?:[ \t]+:[\w@#%:]+:)?$",
+        lambda match: _marked(min(len(match[1]), 9), match[2]),
+    ),
+    (r"^[ \t]*\|[-+|]*\|?[ \t]*$", ""),
+    (
+        r"^[ \t]*\|[ \t]*(.*?)[ \t]*\|?[ \t]*$",
+        lambda m: re.sub(r"(?<![ \t])[ \t]*\|[ \t]*", "\t", m[1]),
+    ),
+    (r"^([ \t]*)(?:[-+]|\d+[.)])[ \t]+(?:\[[ xX-]\][ \t]+)?", r"\1"),
+    (r"\[\[[^\[\]\n]*+\]\[([^\[\]\n]*+)\]\]", r"\1"),
+    (r"\[\[([^\[\]\n]*+)\]\]", r"\1"),
+    (r"\[fn:[^\[\]:\n]*+:?([^\[\]\n]*+)\]", r"\1"),
+    (r"(?<![^\s('\"{])([*/_=~+])(\S(?:[^\n]{0,500}?\S)?)\1(?![^\s.,;:!?)'\"}-])", r"\2"),
+)
+
+_ADOC: tuple[Rule, ...] = (
+    (r"(?s)^////+\n.*?(?:^////+$|\Z)|^//(?!/)[^\n]*$", ""),
+    (r"^(?::!?[\w-]+!?:.*|(?:include|ifn?def|ifeval|endif|toc)::.*|\[.*\]|<<<|'''|\+)$", ""),
+    (r"^(={1,6}) +(.+)$", lambda match: _marked(len(match[1]), match[2])),
+    (r"^(?:-{2,}|={4,}|\*{4,}|_{4,}|\.{4,}|\+{4,}|```.*|[|,:!]={3,})$", ""),
+    (r"^\.(?=[^\s.])", ""),
+    (
+        r"^\|.*$",
+        lambda m: re.sub(r"(?<![ \t])[ \t]*(?:[\d.+*<>^]{0,9}[a-z]?)\|[ \t]*", "\t", m[0]).strip(),
+    ),
+    (r"^[ \t]*(?:[*.]{1,5}|-)[ \t]+(?:\[[ x*]\][ \t]+)?", ""),
+    (r"\b(?:image|video|audio)::?[^\s\[\]]*+\[(?:alt=)?\"?([^\[\]\",\n]*+)[^\[\]\n]*+\]", r"\1"),
+    (r"\b(?:link|xref|mailto|https?):[^\s\[\]]*+\[([^\[\]\n]+)\]", r"\1"),
+    (r"\b(?:kbd|btn|menu|footnote|stem|pass)(?::[^\s\[\]:]*)?:?\[([^\[\]\n]*+)\]", r" \1"),
+    (r"<<[^<>,\n]*+,?[ \t]*([^<>\n]*+)>>|\[\[[^\[\]\n]*+\]\]|\(\(\([^()\n]*+\)\)\)", r"\1"),
+    (r"(?<!\w)(\*\*|__|``|##|[*_`#])(?=\S)([^\n]{1,500}?)(?<=\S)\1(?!\w)", r"\2"),
+    (r"(?<=\S)([\^~])(\S{1,40})\1", r"\2"),
 )
 
 _CODE = r"(?s)(^[ \t]*(```|~~~).*?(?:^[ \t]*\2|\Z)|`[^`\n]*`)"
@@ -121,17 +163,34 @@ def _blocks(marked: str) -> Iterator[Block]:
             yield text
 
 
-def _tex(text: str) -> Parsed:
-    """Return a document with the title, author and date that its commands state."""
-    commands = re.findall(rf"\\(title|author|date)\s*(?:{_BRACKETS})?\s*{_BRACES}", text)
-    fields: dict[str, Any] = {
-        name: " ".join(_replaced(value, _TEX).split()) for name, value, *_ in commands
-    }
-    title = fields.pop("title", "")
+def _parsed(text: str, rules: Iterable[Rule], stated: dict[str, str]) -> Parsed:
+    """Return a document; ``stated`` has its title, author and date as the text states these."""
+    title = " ".join(stated.pop("title", "").split())
+    fields: dict[str, Any] = {name: " ".join(value.split()) for name, value in stated.items()}
     if parse_date(fields.get("date", "")) is None:
         fields.pop("date", None)
     present = {name: value for name, value in fields.items() if value}
-    return parsed_blocks(list(_blocks(_replaced(text, _TEX))), title, present)
+    return parsed_blocks(list(_blocks(_replaced(text, rules))), title, present)
+
+
+def _tex(text: str) -> Parsed:
+    commands = re.findall(rf"\\(title|author|date)\s*(?:{_BRACKETS})?\s*{_BRACES}", text)
+    return _parsed(text, _TEX, {name: _replaced(value, _TEX) for name, value, *_ in commands})
+
+
+def _org(text: str) -> Parsed:
+    keywords = re.findall(r"(?im)^#\+(title|author|date):[ \t]*(.*)$", text)
+    return _parsed(text, _ORG, {name.lower(): value.strip("<>[]") for name, value in keywords})
+
+
+def _adoc(text: str) -> Parsed:
+    attributes = dict(re.findall(r"(?m)^:([\w-]+):[ \t]+(.*)$", text))
+    stated = {"author": attributes.get("author", ""), "date": attributes.get("revdate", "")}
+    if header := re.match(r"(= .+\n)(\w[^\n<;:]*)(?: <.*)?\n(?:v?\d.*?([\d-]*)\n)?", text):
+        stated = {"author": header[2], "date": header[3] or stated["date"]}
+        text = header[1] + text[header.end() :]
+    text = re.sub(r"\{([\w-]+)\}", lambda match: attributes.get(match[1], match[0]), text)
+    return _parsed(text, _ADOC, stated)
 
 
 def _subtitles(text: str) -> Parsed:
@@ -143,7 +202,7 @@ def _subtitles(text: str) -> Parsed:
 
 _READERS: dict[str, Callable[[str], Parsed]] = {
     ".mdx": lambda text: parse_markdown(_replaced(text, _MDX)),
-    ".tex": _tex,
+    **{".tex": _tex, ".adoc": _adoc, ".asciidoc": _adoc, ".org": _org},
     **{".srt": _subtitles, ".vtt": _subtitles},
 }
 EXTENSIONS = tuple(_READERS)
