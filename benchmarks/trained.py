@@ -47,7 +47,7 @@ def main() -> None:
         if not within:
             continue
         best = max(within, key=lambda point: point.ndcg)
-        query, document, alpha, scale, _ = best.setting
+        query, document, alpha, scale = best.setting
         settings = SweepGrid((query,), (document,), alpha=(alpha,), query_scale=(scale,))
         (point,) = _sweep(arguments, arguments.report, "report", settings, vocabulary)
         lines.append((budget, best, point))
@@ -80,7 +80,7 @@ def _table(records: list[tuple[float, Point, Point]]) -> str:
     lines = ["| QD-FLOPs at most | chosen on: nDCG@10 | QD-FLOPs | nDCG@10 | RR@10 | limits, α |"]
     lines.append("| --- " * 6 + "|")
     for budget, setting, point in records:
-        query, document, alpha, scale, _ = point.setting
+        query, document, alpha, scale = point.setting
         limits = f"{query or 'all'} / {document or 'all'}" + (f", α {alpha}" if alpha else "")
         limits += f", scale {scale:g}" if scale != 1 else ""
         mrr = point.values["RR@10"]
