@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sentence_transformers import SparseEncoder
 from transformers import AutoTokenizer
@@ -389,6 +389,7 @@ def test_a_bare_name_is_a_folder_for_a_model(here):
 
 
 @given(st.text())
+@example("~\0")
 def test_any_text_is_a_name_a_path_or_refused(name):
     with suppress(InputError):
         refuse_missing(name)

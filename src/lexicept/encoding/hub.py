@@ -40,9 +40,9 @@ def refuse_missing(source: str | os.PathLike[str], *, inside: bool = False) -> N
     backslash, several slashes (unless ``inside``, folders of a repository), the ending of a file,
     or a first folder that exists."""
     text = os.fspath(source)
-    path = Path(os.path.expanduser(text))
-    if not text.strip():
+    if not text.strip() or "\0" in text:
         raise InputError(f"{text!r} names no model")
+    path = Path(os.path.expanduser(text))
     looks_local = text.startswith((".", "/", "~")) or "\\" in text or path.is_absolute()
     looks_local |= text.endswith(_FILE_ENDINGS) or (text.count("/") > 1 and not inside)
     looks_local |= len(path.parts) > 1 and Path(path.parts[0]).exists()
