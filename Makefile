@@ -19,6 +19,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m reproduction --all --dry-run
 

@@ -21,7 +21,7 @@ def save_cross_encoder(folder: Path) -> Path:
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     sizes = bert_sizes(len(vocabulary), hidden=16, blocks=1, inner=16, positions=64)
-    config = BertConfig(**sizes, num_labels=1, initializer_range=0.5)
+    config = BertConfig(**sizes, num_labels=1, initializer_range=0.5)  # type: ignore[call-arg]
     with quiet_transformers():
         BertForSequenceClassification(config).save_pretrained(folder)
     return folder

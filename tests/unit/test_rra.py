@@ -99,7 +99,7 @@ def test_sharding_changes_nothing(w, transform, alpha, iterations, data):
         sent = pickle.loads(pickle.dumps(dialogue))  # as another process would get it
         return reduce(add, [hear(weights, priors, sent) for weights, priors in shards])
 
-    dialogue = converse(hear_all, Dialogue.begin(*w.shape, alpha, transform), iterations)
+    dialogue = converse(hear_all, Dialogue.begin(*w.shape, alpha, transform), iterations)  # type: ignore[call-arg]
     shards_read = [read(weights, priors, dialogue) for weights, priors in shards]
     whole = reweight(w, alpha, iterations, transform)
     weights = np.vstack([weights_of_shard.toarray() for weights_of_shard, _ in shards_read])

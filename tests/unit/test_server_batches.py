@@ -185,7 +185,7 @@ def test_an_update_is_searched_with_known_queries(
         assert "new" not in search()
         updates.update(path, [Document("new", "bade kilo")])
         assert client.portal is not None
-        client.portal.call(client.app.state.reader.check)  # type: ignore[attr-defined]
+        client.portal.call(client.app.state.reader.check)  # type: ignore[attr-defined, call-arg]
         model.batches.clear()
         assert "new" in search()
         assert model.batches == ([["bade kilo"]] if changed else [])

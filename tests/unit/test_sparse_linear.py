@@ -51,7 +51,7 @@ def test_outputs_and_sums_with_gradients(dtype, k, n, size):
             tensor.clone().requires_grad_()
             for tensor in (x, weights, bias, weights + other[:, None])
         ]
-        outputs = outputs_of(*inputs[:3], columns)
+        outputs = outputs_of(*inputs[:3], columns)  # type: ignore[call-arg]
         sums = sums_of(outputs.square(), columns, inputs[3])
         direction = torch.linspace(-1, 2, sums.numel(), dtype=dtype).view_as(sums)
         results.append([outputs, sums, *torch.autograd.grad((sums * direction).sum(), inputs)])

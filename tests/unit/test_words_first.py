@@ -108,7 +108,7 @@ def test_the_server_serves_concepts_when_they_come(tmp_path, monkeypatch):
         health = client.get("/health").json()
         assert health["missing"] == ["concepts"]
         builder.commit()
-        client.portal.call(client.app.state.reader.check)
+        client.portal.call(client.app.state.reader.check)  # type: ignore[call-arg]
         health = client.get("/health").json()
         assert health["missing"] == []
         assert [vocabulary["name"] for vocabulary in health["vocabularies"]] == [
