@@ -88,7 +88,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Documents may have characters that a terminal or pipe can't encode.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, UnknownOptionError
 
     if not (words := sys.argv[1:]):
         print(START)
@@ -100,7 +100,7 @@ def main() -> None:
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        dashed = any(re.match("-[^-].", word) for word in words)
+        dashed = isinstance(error, UnknownOptionError) and re.search(": -[^-]", str(error))
         hint = " Write -- before a text that begins with a dash." if dashed else ""
         print(safe(f"error: {error}{hint}"), file=sys.stderr)
         sys.exit(2)
