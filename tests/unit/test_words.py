@@ -1,6 +1,7 @@
 """Terms of several languages as literal values, the vocabulary, and saving it."""
 
 import pickle
+from collections import Counter
 from itertools import pairwise
 from unicodedata import normalize
 
@@ -272,7 +273,9 @@ def test_equivalent_texts_have_the_same_words(language, text):
 def test_terms_with_and_without_characters_are_the_same(language, text):
     tokenizer = Tokenizer(language)
     spans = list(tokenizer.spans(text))
-    assert [term for term, _ in spans] == tokenizer(text)
+    terms = tokenizer(text)
+    assert [term for term, _ in spans] == terms
+    assert list(tokenizer.counts(text).items()) == list(Counter(terms).items())
     assert all(term and "".join(term.split()) == term for term, _ in spans)
     starts = [span.start for _, span in spans]
     assert starts == sorted(starts)

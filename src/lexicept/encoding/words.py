@@ -18,6 +18,7 @@ from typing import Any
 from unicodedata import normalize
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import Stemmer
 
@@ -34,7 +35,7 @@ from lexicept.fields.normal_forms import (
 )
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
-from lexicept.vectors import canonical_entries, row_numbers
+from lexicept.vectors import canonical_entries
 
 STEMMERS = {
     "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek",
@@ -155,6 +156,18 @@ class Tokenizer:
             elif stem is not None:
                 terms.extend(stem)
         return terms
+
+    def counts(self, text: str) -> dict[str, int]:
+        """Return how often each term occurs, in the order of their first occurrences."""
+        if self.bigrams:
+            return Counter(self.split(text))
+        counts: dict[str, int] = {}
+        # Each distinct word is stemmed once: half of a text's words are repetitions.
+        for token, count in Counter(self._tokens(text, _ASCII_WORDS)).items():
+            stem = self._stem(token)
+            for term in (stem,) if type(stem) is str else stem or ():
+                counts[term] = counts.get(term, 0) + count
+        return counts
 
     def form(self, text: str) -> str:
         """Return the normal form of a text, without case, optional vowel points and other digits
@@ -298,8 +311,15 @@ class WordVectorizer:
 
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; new terms get new dimensions."""
-        terms = map(self.tokenizer, texts)
-        return self._counts(terms, lambda term: self._dimensions.setdefault(term, self.size))
+        dimensions = self._dimensions
+        indices: list[int] = []
+        counts: list[int] = []
+        indptr = [0]
+        for tf in map(self.tokenizer.counts, texts):
+            indices += [dimensions.setdefault(term, len(dimensions)) for term in tf]
+            counts += tf.values()
+            indptr.append(len(indices))
+        return _sorted_rows(counts, indices, indptr, self.size)
 
     def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
         """Return ``count_part`` for this language."""
@@ -312,15 +332,22 @@ class WordVectorizer:
         # Terms of a part come in order of occurrence, so that numbers are those of one process.
         numbers = [dimensions.setdefault(term, len(dimensions)) for term in part.terms]
         indices = np.array(numbers, np.int32)[part.tf.indices]
-        order = np.lexsort((indices, row_numbers(part.tf)))
-        return canonical_entries(part.tf.data[order], indices[order], part.tf.indptr, self.size)
+        return _sorted_rows(part.tf.data, indices, part.tf.indptr, self.size)
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; unknown terms are left out."""
-        terms = []
+        indices: list[int] = []
+        counts: list[int] = []
+        indptr = [0]
         for text in texts:
-            terms.append(self._for_queries(text) or self.tokenizer(text))
-        return self._counts(terms, self._dimensions.get)
+            terms = self._for_queries(text) or self.tokenizer(text)
+            tf = Counter(map(self._dimensions.get, terms))
+            for dimension, count in tf.items():
+                if dimension is not None:
+                    indices.append(dimension)
+                    counts.append(count)
+            indptr.append(len(indices))
+        return _sorted_rows(counts, indices, indptr, self.size)
 
     def query_tokenizer(self, text: str) -> Tokenizer:
         """Return the tokenizer of a query."""
@@ -363,20 +390,6 @@ class WordVectorizer:
                 spans[dimension].append(span)
         return {dimension: Sources.alike(occurrences) for dimension, occurrences in spans.items()}
 
-    def _counts(self, terms: Iterable[list[str]], dimension: Any) -> sp.csr_array:
-        columns: list[int] = []
-        counts: list[int] = []
-        indptr = [0]
-        for of_text in terms:
-            tf = Counter(map(dimension, of_text))
-            tf.pop(None, None)
-            for number, count in sorted(tf.items()):
-                columns.append(number)
-                counts.append(count)
-            indptr.append(len(columns))
-        data, indices = np.array(counts, np.float32), np.array(columns, np.int32)
-        return canonical_entries(data, indices, np.array(indptr, np.int32), self.size)
-
     def save(self, folder: Path) -> None:
         """Write the settings and the terms into a folder."""
         settings = {
@@ -394,6 +407,16 @@ class WordVectorizer:
             return cls(str(language), TextStore(folder / "terms"), str(names))
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
+
+
+def _sorted_rows(
+    counts: npt.ArrayLike, indices: npt.ArrayLike, indptr: npt.ArrayLike, size: int
+) -> sp.csr_array:
+    """Return counts [n, size] of entries whose rows have their dimensions in any order."""
+    data, columns = np.asarray(counts, np.float32), np.asarray(indices, np.int32)
+    starts = np.asarray(indptr, np.int32)
+    order = np.lexsort((columns, np.repeat(np.arange(len(starts) - 1), np.diff(starts))))
+    return canonical_entries(data[order], columns[order], starts, size)
 
 
 def count_part(language: str, texts: Sequence[str]) -> CountedPart:
