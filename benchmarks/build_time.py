@@ -93,30 +93,30 @@ def table(results: list[dict[str, Any]]) -> Table:
     """Return a table with a row for every size, and draw the picture."""
     times = {(result["documents"], result["name"]): result for result in results}
     sizes = sorted({size for size, _ in times})
+    names = [name for name in PROGRAMS if any(measured == name for _, measured in times)]
+    peaks = [name for name in PEAKS if name in names]
     lines = [
         [
             f"{size:,}",
             *(
                 f"{times[size, name]['processor']:.1f} s" if (size, name) in times else ""
-                for name in PROGRAMS
+                for name in names
             ),
             *(
                 f"{times[size, name]['peak']:.2f} GB" if (size, name) in times else ""
-                for name in PEAKS
+                for name in peaks
             ),
         ]
         for size in sizes
     ]
     figure, axes = pyplot.subplots(figsize=(6.5, 4), layout="constrained")
-    for name in PROGRAMS:
+    for name in names:
         at = [size for size in sizes if (size, name) in times]
-        if not at:
-            continue
         axes.plot(at, [times[size, name]["processor"] for size in at], marker="o", label=name)
     axes.set(xscale="log", yscale="log", xlabel="documents", ylabel="processor time, s")
     axes.legend()
     figure.savefig(PICTURE, dpi=120)
-    columns = ["documents", *PROGRAMS, *(f"peak of {name}" for name in PEAKS)]
+    columns = ["documents", *names, *(f"peak of {name}" for name in peaks)]
     return Table("build_time", columns, lines)
 
 
