@@ -295,16 +295,15 @@ def _annotations(owner: Callable[..., Any]) -> dict[str, Any]:
 
 def resolved_annotations(owner: Any) -> dict[str, Any]:
     """Return the annotations of a function or class, with stand-ins for unimported classes."""
-    names = _Names(vars(sys.modules[owner.__module__]))
+    names = dict(vars(sys.modules[owner.__module__]))
+    for annotated in getattr(owner, "__mro__", (owner,)):
+        known = vars(sys.modules[annotated.__module__]).keys() | vars(builtins).keys()
+        for text in inspect.get_annotations(annotated).values():
+            used = compile(text, "<annotation>", "eval").co_names if isinstance(text, str) else ()
+            for name in set(used) - known:  # imported for type checkers only
+                names.setdefault(name, _ByName(name, (), {}))
     annotations = typing.get_type_hints(owner, localns=names, include_extras=True)
     return {name: hint for name, hint in annotations.items() if name != "return"}
-
-
-class _Names(dict[str, Any]):
-    """The names of a module, and a stand-in for each that is imported for type checkers only."""
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, None) or _ByName(name, (), {})
 
 
 class _ByName(type):
