@@ -139,11 +139,24 @@ def test_text_folder(write, tmp_path):
     write("b.txt", "\ufeffplain # text\n")
     write("a b/100%.md", "intro\n```\n# comment\n```\n# The Title \r\nrest\n# second\n")
     write("a/ä.MD", "no heading")
+    text = "intro\n\n# comment\n\nrest\n\nsecond"
     assert list(read_documents(tmp_path)) == [
-        Document("a%20b/100%25.md", "intro\n\n# comment\n\nrest\n\nsecond", "The Title"),
-        Document("a/ä.MD", "no heading"),
+        Document("a%20b/100%25.md", text, "The Title", {"folder": ["a b"]}),
+        Document("a/ä.MD", "no heading", "", {"folder": ["a"]}),
         Document("b.txt", "plain # text\n"),
     ]
+
+
+def test_folders_of_a_file_are_a_field(write, tmp_path):
+    write("api/structures/size.md", "width and height")
+    write("api/own.md", "---\nfolder: 7\n---\nfront matter")
+    write("top.md", "no folder")
+    fields = {document.id: document.fields for document in read_documents(tmp_path)}
+    assert fields == {
+        "api/own.md": {"folder": "7"},
+        "api/structures/size.md": {"folder": ["api", "api/structures"]},
+        "top.md": {},
+    }
 
 
 def skipped(source: Path) -> tuple[list[str], list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PurePath
@@ -30,6 +30,8 @@ KINDS = f"{', '.join(EXTENSIONS)} files"
 
 UNREAD = ""
 """In place of the checksum of an unreadable file, which is tried again next time."""
+
+FOLDER_FIELD = "folder"
 
 INCLUDED = "#include"
 """In place of a file's id, before the patterns of further files in a list of checksums."""
@@ -63,8 +65,9 @@ class Folder:
 
     def documents(self, files: dict[str, str] | None = None) -> Records[Document]:
         """Yield the documents of files, by default of all files, one file after the other; the id
-        is the file's, or ``FILE#ID`` with the id or number in the file. The function of a document
-        raises InputError for an unreadable document, UnreadFileError for a file without any."""
+        is the file's, or ``FILE#ID`` with the id or number in the file. The field ``folder`` has
+        the folders inside this folder that the file is in. The function of a document raises
+        InputError for an unreadable document, UnreadFileError for a file without any."""
         for name, path in (self.files() if files is None else files).items():
             errors, inside = self.skipped.num_errors, os.path.relpath(path, self.path)
             yielded = False
@@ -73,8 +76,9 @@ class Folder:
                     if os.path.getsize(path) > LARGEST and extension_of(path) not in RECORDS:
                         raise NothingToRead(f"larger than {LARGEST / 2**20:.0f} MiB")
                     checksum = sha256(Path(path))
-                for record in within_budget(path, read_file(path, name), self.skipped):
-                    yield record
+                parents = _parents(inside)
+                for location, read in within_budget(path, read_file(path, name), self.skipped):
+                    yield location, partial(_with_folders, parents, read) if parents else read
                     yielded = True
                 complete = self.skipped.num_errors == errors
                 self.checksums[name] = checksum if complete else UNREAD
@@ -123,6 +127,20 @@ class Folder:
         if os.path.islink(path):
             return "links to folders"
         return "hidden" if name.startswith(".") else None
+
+
+def _parents(inside: str) -> list[str]:
+    """Return the folders of a file's path, the outermost first: of a/b/c, a and a/b."""
+    path = inside.encode("utf-8", "replace").decode()
+    return [parent.as_posix() for parent in reversed(PurePath(path).parents[:-1])]
+
+
+def _with_folders(parents: list[str], read: Callable[[], Document]) -> Document:
+    """Read a document and add the field of folders; a field of that name remains, as texts."""
+    document = read()
+    folder = document.fields.get(FOLDER_FIELD) or parents
+    value = [*map(str, folder)] if isinstance(folder, list) else str(folder)
+    return document._replace(fields={**document.fields, FOLDER_FIELD: value})
 
 
 def file_of(document_id: str) -> str:
