@@ -41,6 +41,16 @@ def test_by_hand():
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "of_first"),
+    [("P(rel=2)@2", 0.5), ("P(cutoff=2)", 0.5), ("IPrec@0.5", 2 / 3), ("MRR@10", 0.5),
+     ("nDCG(gains={1: 0, 2: 5})@10", 1 / log2(3))],
+)  # fmt: skip
+def test_measures_with_parameters(name, of_first):
+    value = evaluate_queries(QRELS, RUN, [name])[name]["1"]
+    assert value == pytest.approx(of_first, rel=1e-5)
+
+
 # Equal scores
 
 LEADING_AND_TRAILING = {
@@ -123,8 +133,10 @@ def test_what_runs_and_judgements_may_lack():
 
 
 @pytest.mark.parametrize(
-    "name", ["nDGC@10", "", "nDCG@", "P", "P@0", "P@-1", "nDCG(dcg='x')@10", "RBP", "P@5 P@6"]
-)
+    "name",
+    ["nDGC@10", "", "nDCG@", "P", "P@0", "P@-1", "nDCG(dcg='x')@10", "RBP", "P@5 P@6", "P(2)@5",
+     "P(a=1)@5", "P@5@6", "read_trec_run", "P@" + 9999 * "(", "P\0"],
+)  # fmt: skip
 @pytest.mark.parametrize("run", [RUN, {}])
 def test_unknown_measures_are_refused(name, run):
     with pytest.raises(InputError) as caught:
