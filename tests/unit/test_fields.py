@@ -81,7 +81,7 @@ def refusal(path: Path, *documents: Any) -> str:
         (np.array([0.1, 0.2], np.float32), [0.1, 0.2]),
         (np.datetime64("2020-01-15T10:00:00.123456789", "ns"), "2020-01-15T10:00:00.123456Z"),
         (np.datetime64("2020-01-15"), "2020-01-15"),
-        (np.datetime64("NaT"), None),
+        (np.datetime64("NaT", "s"), None),
         (pd.Timestamp("2020-01-15", tz="Europe/Paris"), "2020-01-14T23:00:00Z"),
         (pd.array([1, None], dtype="Int64"), [1]),
         (Fraction(1, 2), 0.5),
