@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
+from lexicept.corpora.records import fields_beside_path
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.pipelines.documents import as_documents
 
@@ -157,6 +158,13 @@ def test_folders_of_a_file_are_a_field(write, tmp_path):
         "api/structures/size.md": {"folder": ["api", "api/structures"]},
         "top.md": {},
     }
+
+
+def test_folders_that_an_id_shows_are_not_said_twice():
+    inside = Document("a%20b/c.md", "", "", {"folder": ["a b"], "year": 7})
+    assert fields_beside_path(inside) == {"year": 7}
+    for fields in ({"folder": ["d"]}, {"folder": "a b"}, {}):
+        assert fields_beside_path(inside._replace(fields=fields)) == fields
 
 
 def skipped(source: Path) -> tuple[list[str], list[str]]:

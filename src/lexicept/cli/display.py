@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lexicept.corpora import Document
+from lexicept.corpora.records import fields_beside_path
 from lexicept.explanation.contributions import (
     Span,
     WholePart,
@@ -45,8 +46,8 @@ def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str]) -> T
     for hit, snippet in zip(hits, snippets, strict=True):
         document, explanation = hit.document, hit.explanation
         body = _heading(document, []).append("\n")
-        if document.fields:
-            fields = textwrap.shorten(_known(document), SNIPPET, placeholder="…")
+        if known := _known(document):
+            fields = textwrap.shorten(known, SNIPPET, placeholder="…")
             body.append(f"{fields}\n", style="dim")
         body.append(safe(snippet))
         if explanation is not None and (largest := _largest(explanation)):
@@ -65,10 +66,10 @@ def facets_table(counts: Mapping[str, Sequence[ValueCount]]) -> Table:
 
 
 def _known(document: Document) -> str:
-    """Return a document's fields in one line."""
+    """Return a document's fields, without the folders of its id, in one line."""
     listed = (
         f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in document.fields.items()
+        for name, value in fields_beside_path(document).items()
     )
     return safe(" · ".join(listed))
 

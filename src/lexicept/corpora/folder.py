@@ -20,7 +20,14 @@ from lexicept.corpora.files import (
     read_file,
     within_budget,
 )
-from lexicept.corpora.records import Document, Location, Records, id_of, readable
+from lexicept.corpora.records import (
+    FOLDER_FIELD,
+    Document,
+    Location,
+    Records,
+    id_of,
+    readable,
+)
 from lexicept.corpora.skipped import UNREADABLE, Skipped, UnreadFileError
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256
@@ -30,8 +37,6 @@ KINDS = f"{', '.join(EXTENSIONS)} files"
 
 UNREAD = ""
 """In place of the checksum of an unreadable file, which is tried again next time."""
-
-FOLDER_FIELD = "folder"
 
 INCLUDED = "#include"
 """In place of a file's id, before the patterns of further files in a list of checksums."""

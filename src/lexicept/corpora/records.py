@@ -33,6 +33,10 @@ class Passage(NamedTuple):
     from 1."""
 
 
+FOLDER_FIELD = "folder"
+"""Field of the folders of a file."""
+
+
 class Document(NamedTuple):
     """A document of a corpus; ``title`` and ``fields`` may be empty.
 
@@ -234,6 +238,13 @@ def check_passages(location: Location, document: Document) -> None:
         if anchor in anchors:
             raise location.error(f"two passages have the anchor {anchor!r}")
         anchors.add(anchor)
+
+
+def fields_beside_path(document: Document) -> Fields:
+    """Return the fields of a document without the folders that its id shows."""
+    folders = document.fields.get(FOLDER_FIELD)
+    shown = isinstance(folders, list) and document.id.startswith(f"{id_of(str(folders[-1]))}/")
+    return {n: value for n, value in document.fields.items() if not (shown and n == FOLDER_FIELD)}
 
 
 def id_of(name: str) -> str:
