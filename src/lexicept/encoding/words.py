@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
@@ -48,21 +48,16 @@ STEMMERS = {
 }  # fmt: skip
 """Language codes and their Snowball stemmers."""
 
-LANGUAGES = frozenset((
-    "aa", "ab", "ae", "af", "ak", "am", "an", "ar", "as", "av", "ay", "az", "ba", "be", "bg",
-    "bi", "bm", "bn", "bo", "br", "bs", "ca", "ce", "ch", "co", "cr", "cs", "cu", "cv", "cy",
-    "da", "de", "dv", "dz", "ee", "el", "en", "eo", "es", "et", "eu", "fa", "ff", "fi", "fj",
-    "fo", "fr", "fy", "ga", "gd", "gl", "gn", "gu", "gv", "ha", "he", "hi", "ho", "hr", "ht",
-    "hu", "hy", "hz", "ia", "id", "ie", "ig", "ii", "ik", "io", "is", "it", "iu", "ja", "jv",
-    "ka", "kg", "ki", "kj", "kk", "kl", "km", "kn", "ko", "kr", "ks", "ku", "kv", "kw", "ky",
-    "la", "lb", "lg", "li", "ln", "lo", "lt", "lu", "lv", "mg", "mh", "mi", "mk", "ml", "mn",
-    "mr", "ms", "mt", "my", "na", "nb", "nd", "ne", "ng", "nl", "nn", "no", "nr", "nv", "ny",
-    "oc", "oj", "om", "or", "os", "pa", "pi", "pl", "ps", "pt", "qu", "rm", "rn", "ro", "ru",
-    "rw", "sa", "sc", "sd", "se", "sg", "si", "sk", "sl", "sm", "sn", "so", "sq", "sr", "ss",
-    "st", "su", "sv", "sw", "ta", "te", "tg", "th", "ti", "tk", "tl", "tn", "to", "tr", "ts",
-    "tt", "tw", "ty", "ug", "uk", "ur", "uz", "ve", "vi", "vo", "wa", "wo", "xh", "yi", "yo",
-    "za", "zh", "zu",
-))  # fmt: skip
+LANGUAGES = frozenset(
+    """
+    aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da
+    de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy
+    hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg
+    li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or
+    os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta
+    te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+    """.split()  # noqa: SIM905
+)
 """Language codes of ISO 639-1."""
 
 
@@ -312,14 +307,11 @@ class WordVectorizer:
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; new terms get new dimensions."""
         dimensions = self._dimensions
-        indices: list[int] = []
-        counts: list[int] = []
-        indptr = [0]
-        for tf in map(self.tokenizer.counts, texts):
-            indices += [dimensions.setdefault(term, len(dimensions)) for term in tf]
-            counts += tf.values()
-            indptr.append(len(indices))
-        return _sorted_rows(counts, indices, indptr, self.size)
+        counts = map(self.tokenizer.counts, texts)
+        return self._tf(
+            {dimensions.setdefault(term, len(dimensions)): count for term, count in tf.items()}
+            for tf in counts
+        )
 
     def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
         """Return ``count_part`` for this language."""
@@ -336,16 +328,19 @@ class WordVectorizer:
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; unknown terms are left out."""
+        terms = [self._for_queries(text) or self.tokenizer(text) for text in texts]
+        known = self._dimensions.keys()
+        counted = [Counter(term for term in of if term in known) for of in terms]
+        return self._tf({self._dimensions[t]: count for t, count in tf.items()} for tf in counted)
+
+    def _tf(self, rows: Iterable[Mapping[int, int]]) -> sp.csr_array:
+        """Return counts [n, size] of each text's dimensions."""
         indices: list[int] = []
         counts: list[int] = []
         indptr = [0]
-        for text in texts:
-            terms = self._for_queries(text) or self.tokenizer(text)
-            tf = Counter(map(self._dimensions.get, terms))
-            for dimension, count in tf.items():
-                if dimension is not None:
-                    indices.append(dimension)
-                    counts.append(count)
+        for row in rows:
+            indices += row
+            counts += row.values()
             indptr.append(len(indices))
         return _sorted_rows(counts, indices, indptr, self.size)
 

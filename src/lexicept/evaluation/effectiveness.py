@@ -246,9 +246,10 @@ def _parse_measure(name: str) -> ir_measures.Measure:
         # A cutoff of 0 ends the whole process in pytrec_eval.
         if measure.params.get("cutoff", 1) > 0 and ir_measures.DefaultPipeline.supports(measure):
             return measure
-    except (NameError, ValueError, SyntaxError, TypeError, LookupError, AssertionError):
-        pass
-    except (RecursionError, MemoryError):  # of the parser, for thousands of brackets
+    # The parser of Python runs out of memory for thousands of brackets.
+    except (
+        ValueError, SyntaxError, TypeError, LookupError, AssertionError, RecursionError, MemoryError
+    ):  # fmt: skip
         pass
     raise InputError(f"no measure {name!r}; examples: {', '.join(MEASURES)}, AP, P@5")
 

@@ -7,8 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache, partial, update_wrapper
-from itertools import pairwise
+from functools import cache, update_wrapper
 from threading import RLock
 from types import FunctionType
 from typing import Any, TypeVar
@@ -127,15 +126,6 @@ def in_order(
             if len(waiting) > threads:
                 yield waiting.popleft().result()
         yield from (future.result() for future in waiting)
-
-
-def over_rows(kernel: Callable[[int, int], None], count: int, threads: int) -> None:
-    """Call ``kernel(first, last)`` on a share of ``count`` rows in each thread."""
-    if threads < 2 or count < 2 * threads:
-        kernel(0, count)
-        return
-    ends = [count * share // threads for share in range(threads + 1)]
-    run_in_threads([partial(kernel, first, last) for first, last in pairwise(ends)])
 
 
 @cache
