@@ -307,11 +307,11 @@ class WordVectorizer:
     def documents(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; new terms get new dimensions."""
         dimensions = self._dimensions
-        counts = map(self.tokenizer.counts, texts)
-        return self._tf(
+        entries = _entries(
             {dimensions.setdefault(term, len(dimensions)): count for term, count in tf.items()}
-            for tf in counts
+            for tf in map(self.tokenizer.counts, texts)
         )
+        return _sorted_rows(*entries, self.size)
 
     def part_counter(self) -> Callable[[Sequence[str]], CountedPart]:
         """Return ``count_part`` for this language."""
@@ -328,21 +328,15 @@ class WordVectorizer:
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; unknown terms are left out."""
-        terms = [self._for_queries(text) or self.tokenizer(text) for text in texts]
-        known = self._dimensions.keys()
-        counted = [Counter(term for term in of if term in known) for of in terms]
-        return self._tf({self._dimensions[t]: count for t, count in tf.items()} for tf in counted)
-
-    def _tf(self, rows: Iterable[Mapping[int, int]]) -> sp.csr_array:
-        """Return counts [n, size] of each text's dimensions."""
-        indices: list[int] = []
-        counts: list[int] = []
-        indptr = [0]
-        for row in rows:
-            indices += row
-            counts += row.values()
-            indptr.append(len(indices))
-        return _sorted_rows(counts, indices, indptr, self.size)
+        rows: list[dict[int, int]] = []
+        # A loop: comprehensions would be frames more on the way of every search.
+        for text in texts:
+            row: dict[int, int] = {}
+            for term in self._for_queries(text) or self.tokenizer(text):
+                if (dimension := self._dimensions.get(term)) is not None:
+                    row[dimension] = row.get(dimension, 0) + 1
+            rows.append(row)
+        return _sorted_rows(*_entries(rows), len(self._dimensions))
 
     def query_tokenizer(self, text: str) -> Tokenizer:
         """Return the tokenizer of a query."""
@@ -402,6 +396,18 @@ class WordVectorizer:
             return cls(str(language), TextStore(folder / "terms"), str(names))
         except InputError as error:
             raise IndexFormatError(f"{folder}: {error}") from None
+
+
+def _entries(rows: Iterable[Mapping[int, int]]) -> tuple[list[int], list[int], list[int]]:
+    """Return the counts and dimensions of all rows, and where each row begins."""
+    counts: list[int] = []
+    indices: list[int] = []
+    indptr = [0]
+    for row in rows:
+        counts += row.values()
+        indices += row
+        indptr.append(len(indices))
+    return counts, indices, indptr
 
 
 def _sorted_rows(
