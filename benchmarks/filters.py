@@ -19,7 +19,6 @@ from lexicept.fields.columns import FieldColumns
 from lexicept.fields.filters import parse
 from lexicept.fields.matching import matching
 from lexicept.fields.writing import FieldWriter
-from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.vectors import Floats, Integers
 
 SHARES = (1.0, 0.9, 0.5, 0.1, 0.05, 0.01, 0.001, 0.0001)
@@ -75,8 +74,7 @@ def _row(
 ) -> list[str]:
     """Return a row of the table, once results are checked against those of no filter."""
     once = median(
-        seconds(lambda: Mask(matching(parse(text), columns)).by_segment(SEGMENT))
-        for _ in range(rounds)
+        seconds(lambda: Mask(matching(parse(text), columns)).by_segment) for _ in range(rounds)
     )
     mask = Mask(matching(parse(text), columns))
     for query, (documents, scores) in zip(queries, plain, strict=True):

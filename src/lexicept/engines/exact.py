@@ -28,14 +28,7 @@ from lexicept.engines.inverted import SHARES, PostingsWriter, inverted_in_groups
 from lexicept.engines.mask import EVERYTHING, Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.compiled import num_processors
-from lexicept.kernels.posting_lists import (
-    MARGIN,
-    SEGMENT,
-    WIDTHS,
-    Postings,
-    num_bytes,
-    unpack,
-)
+from lexicept.kernels.posting_lists import MARGIN, SEGMENT, WIDTHS, Postings, num_bytes, unpack
 from lexicept.kernels.term_at_a_time import ROW, WeightedQuery, score_all, search
 from lexicept.storage.arrays import let_go, load_array
 from lexicept.vectors import Floats, Integers, largest_weights, neighbouring_rows
@@ -201,7 +194,7 @@ class ExactEngine(PostingsEngine):
         threads: int | None,
         mask: Mask | None,
     ) -> list[Ranking]:
-        allowed = EVERYTHING if mask is None else mask.by_segment(SEGMENT)
+        allowed = EVERYTHING if mask is None else mask.by_segment
         depth = min(top_k, self.offsets.size)
 
         def rank_span(numbers: Sequence[int], threads: int) -> list[Ranking]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.kernels.term_at_a_time import AllowedDocuments
 
 EVERYTHING = AllowedDocuments(np.zeros(0, np.bool_), np.zeros(0, np.int64))
@@ -23,12 +25,10 @@ class Mask:
         self.allowed: npt.NDArray[np.bool_] = np.ascontiguousarray(allowed, np.bool_)
         self.count = int(np.count_nonzero(self.allowed))
         """Number of allowed documents."""
-        self._by_segment: dict[int, AllowedDocuments] = {}
 
-    def by_segment(self, size: int) -> AllowedDocuments:
-        """Return the mask in segments of ``size`` documents, at most 2**16."""
-        if size not in self._by_segment:
-            starts = np.arange(0, self.allowed.size, size)
-            counts = np.add.reduceat(self.allowed, starts, dtype=np.int64)
-            self._by_segment[size] = AllowedDocuments(self.allowed, counts)
-        return self._by_segment[size]
+    @cached_property
+    def by_segment(self) -> AllowedDocuments:
+        """The documents, and their count in each segment."""
+        starts = np.arange(0, self.allowed.size, SEGMENT)
+        counts = np.add.reduceat(self.allowed, starts, dtype=np.int64)
+        return AllowedDocuments(self.allowed, counts)
