@@ -26,13 +26,7 @@ BMP_METRIC = "BMP ms"
 """Milliseconds per query with BMP, on one thread."""
 
 TOP_K = 1000
-SETTINGS = {
-    "query_cut": 30,
-    "heap_factor": 0.5,
-    "n_knn": 0,
-    "sorted": False,
-    "num_threads": 1,
-}
+SETTINGS = {"query_cut": 30, "heap_factor": 0.5, "n_knn": 0, "sorted": False, "num_threads": 1}
 """Search settings of table 12, under the library's names."""
 
 N_POSTINGS = 3500

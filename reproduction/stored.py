@@ -82,11 +82,7 @@ def words_of(source: str, language: str, work: Path, progress: Progress) -> Word
 
 
 def encoded_vectors(
-    path: Path,
-    texts: Any,
-    size: int,
-    encode: Callable[[Any], sp.csr_array],
-    progress: Progress,
+    path: Path, texts: Any, size: int, encode: Callable[[Any], sp.csr_array], progress: Progress
 ) -> StoredRows:
     """Return the vectors of texts [n, size], encoded block by block if absent; a repeated call
     resumes an interrupted one.

@@ -25,13 +25,7 @@ from reproduction.data import Data, MissingDataError, fetching, judged
 from reproduction.jobs import DatasetSettings, EffectJob, RetrievalJob, RRAChoice
 from reproduction.measuring import Collection, JudgedVectors, Measurements, measure
 from reproduction.sentences import from_texts
-from reproduction.stored import (
-    Vectors,
-    documents_of,
-    encoded_vectors,
-    published_vectors,
-    words_of,
-)
+from reproduction.stored import Vectors, documents_of, encoded_vectors, published_vectors, words_of
 from reproduction.vector_queries import from_vectors
 
 BATCH = 1024

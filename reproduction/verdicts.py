@@ -18,12 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from lexicept.evaluation.significance import holm
-from reproduction.estimates import (
-    Estimate,
-    recorded_cost,
-    seeded_difference,
-    trainings_difference,
-)
+from reproduction.estimates import Estimate, recorded_cost, seeded_difference, trainings_difference
 from reproduction.jobs import Job, OverlapJob, PooledJob, TrainingJob
 from reproduction.recipe import Check, Recipe, measures_of
 from reproduction.run import Outcome, Result

@@ -126,8 +126,7 @@ class CostMeasure(Measure):
 
 
 NDCG = Measure(
-    "nDCG@10",
-    explanation="±: 95 % confidence interval of the mean over the queries (Student's t)",
+    "nDCG@10", explanation="±: 95 % confidence interval of the mean over the queries (Student's t)"
 )
 RR, RECALL, SUCCESS = Measure("RR@10"), Measure("R@100"), Measure("Success@5")
 

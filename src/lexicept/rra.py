@@ -195,10 +195,7 @@ def converse(hear_all: Callable[[Dialogue], Sums], dialogue: Dialogue, iteration
 
 
 def reweight(
-    documents: Any,
-    alpha: float = 1.0,
-    iterations: int = 1,
-    transform: str = "1+x",
+    documents: Any, alpha: float = 1.0, iterations: int = 1, transform: str = "1+x"
 ) -> Reweighted:
     """Re-weight a collection by pragmatic reasoning over all its documents.
 

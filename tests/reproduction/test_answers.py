@@ -276,10 +276,7 @@ def test_the_least_cost_of_a_value_lies_between_points_in_the_logarithm(value, c
     assert curve.cost_of(value) == pytest.approx(cost)
 
 
-@pytest.mark.parametrize(
-    ("target", "cost"),
-    [(0.5, 0.5), (0.7, 1.0), (0.8, 1.5), (0.81, 8.0)],
-)
+@pytest.mark.parametrize(("target", "cost"), [(0.5, 0.5), (0.7, 1.0), (0.8, 1.5), (0.81, 8.0)])
 def test_a_recorded_cost_is_within_the_range_of_the_curve(target, cost):
     readings = {0.5: 0.6, 1: 0.7, 2: 0.8, 4: 0.8, 8: 0.8}
     values = {f"{NDCG} at {at:g}": value for at, value in readings.items()}

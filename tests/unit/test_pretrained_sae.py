@@ -18,10 +18,7 @@ from safetensors.torch import load_file, save_file
 from lexicept.errors import InputError
 from lexicept.neural.sae.model import SAE, block_of, layer_of
 from lexicept.neural.sae_formats.files import Tensors
-from lexicept.neural.sae_formats.libraries import (
-    save_dictionary_learning,
-    save_saelens,
-)
+from lexicept.neural.sae_formats.libraries import save_dictionary_learning, save_saelens
 from lexicept.neural.sae_formats.pretrained import find_pretrained_sae, require_fit
 from support import sae_files
 from support.sae_files import D, K, M

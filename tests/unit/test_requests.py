@@ -88,10 +88,7 @@ def test_conditions(tmp_path):
     found = conditions(index, '"cats sleep" -dog', filter_, "opensearch")["query"]["bool"]
     phrase = {"query": "cats sleep", "type": "phrase", "fields": ["title", "text"]}
     excluded = {
-        "should": [
-            {"terms": {"fields.tag": ["a", "b"]}},
-            {"exists": {"field": "fields.year"}},
-        ],
+        "should": [{"terms": {"fields.tag": ["a", "b"]}}, {"exists": {"field": "fields.year"}}],
         "minimum_should_match": 1,
     }
     assert found["filter"] == [

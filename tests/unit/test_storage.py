@@ -11,14 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.errors import IndexFormatError
-from lexicept.storage.arrays import (
-    CSRWriter,
-    let_go,
-    load_array,
-    load_csr,
-    save_array,
-    save_csr,
-)
+from lexicept.storage.arrays import CSRWriter, let_go, load_array, load_csr, save_array, save_csr
 from lexicept.storage.files import read_json, sync_folder
 from lexicept.storage.manifest import check_files, describe_files
 from lexicept.storage.texts import TextStore

@@ -7,10 +7,7 @@ import yaml
 
 from lexicept.checks import from_mapping
 from lexicept.errors import InputError
-from lexicept.training.ranking.config import (
-    TrainingConfig,
-    load_config,
-)
+from lexicept.training.ranking.config import TrainingConfig, load_config
 from lexicept.training.ranking.model_settings import ModelSettings
 from lexicept.training.sae.settings import SAESettings
 

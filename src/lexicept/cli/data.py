@@ -36,11 +36,7 @@ def pseudo_queries(
 
 
 def import_texts(
-    source: Path,
-    *,
-    out: Path,
-    scored_only: bool = False,
-    as_json: bool = False,
+    source: Path, *, out: Path, scored_only: bool = False, as_json: bool = False
 ) -> None:
     """Turn a dataset of texts into a BEIR folder with candidate lists.
 

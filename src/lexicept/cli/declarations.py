@@ -170,11 +170,7 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 
 def _option(
-    parameter: inspect.Parameter,
-    annotation: Any,
-    text: str,
-    positional: bool,
-    panel: str | None,
+    parameter: inspect.Parameter, annotation: Any, text: str, positional: bool, panel: str | None
 ) -> Option:
     name, text = parameter.name, " ".join(text.replace("``", "").split())
     text = HELP[name] if name in ("documents", "index", "ray") else text[:1].upper() + text[1:]

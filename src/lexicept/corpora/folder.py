@@ -20,14 +20,7 @@ from lexicept.corpora.files import (
     read_file,
     within_budget,
 )
-from lexicept.corpora.records import (
-    FOLDER_FIELD,
-    Document,
-    Location,
-    Records,
-    id_of,
-    readable,
-)
+from lexicept.corpora.records import FOLDER_FIELD, Document, Location, Records, id_of, readable
 from lexicept.corpora.skipped import UNREADABLE, Skipped, UnreadFileError
 from lexicept.errors import InputError
 from lexicept.storage.files import sha256

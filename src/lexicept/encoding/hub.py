@@ -13,15 +13,7 @@ from lexicept.errors import InputError, first_line_of
 
 CARD = "README.md"
 
-FILES = (
-    "*.safetensors",
-    "*.json",
-    "*.txt",
-    "*.md",
-    "*.model",
-    "*terms.bin",
-    "*terms.offsets.npy",
-)
+FILES = ("*.safetensors", "*.json", "*.txt", "*.md", "*.model", "*terms.bin", "*terms.offsets.npy")
 """Patterns of a model's files: no pickles and no code. The terms are texts and numbers."""
 
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")

@@ -52,11 +52,7 @@ class LightEncoder(TokenReader):
     """
 
     def __init__(
-        self,
-        states: OnnxBert,
-        head: LatentHead,
-        tokenizer: Tokenizer,
-        config: Mapping[str, Any],
+        self, states: OnnxBert, head: LatentHead, tokenizer: Tokenizer, config: Mapping[str, Any]
     ) -> None:
         tokenizer.encode_special_tokens = bool(config.get("split_special_tokens"))
         self._states, self.head, self._tokenizer, self.config = states, head, tokenizer, config

@@ -121,10 +121,7 @@ def inverted(segment: sp.csc_array, scales: Floats, kind: np.dtype[Any]) -> Inve
     # The other dimensions are lists.
     listed = np.repeat(~tabled, df)
     lists = pack(
-        segment.indices[listed],
-        weights[listed],
-        df[~tabled].astype(np.int64),
-        widths[~tabled],
+        segment.indices[listed], weights[listed], df[~tabled].astype(np.int64), widths[~tabled]
     )
     lengths = np.minimum(df, 2**16 - 1).astype(np.uint16)
     lengths[~tabled] = lists.lengths
@@ -156,11 +153,7 @@ class PostingsWriter:
         self._maxima = np.zeros(largest.size, self.kind)
         self._lengths: list[Integers] = []
         self._widths: list[Integers] = []
-        self._kinds = {
-            "gaps": np.dtype(np.uint8),
-            "weights": self.kind,
-            "table": self.kind,
-        }
+        self._kinds = {"gaps": np.dtype(np.uint8), "weights": self.kind, "table": self.kind}
         # Arrays grow group by group: lists of arrays, or files.
         self._arrays: dict[str, Any] = {name: [] for name in self._kinds}
         with ExitStack() as files:

@@ -14,12 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.engines.exact import ExactEngine
-from lexicept.engines.interface import (
-    PostingLists,
-    PostingsEngine,
-    Ranking,
-    checked_queries,
-)
+from lexicept.engines.interface import PostingLists, PostingsEngine, Ranking, checked_queries
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.posting_lists import SEGMENT

@@ -15,13 +15,7 @@ from lexicept.corpora import Qrel, Query
 from lexicept.encoding.words import WordVectorizer
 from lexicept.engines.interface import Ranking
 from lexicept.errors import InputError
-from lexicept.evaluation.runs import (
-    RUN_DEPTH,
-    Run,
-    run_of_hits,
-    run_of_rows,
-    without_identical_ids,
-)
+from lexicept.evaluation.runs import RUN_DEPTH, Run, run_of_hits, run_of_rows, without_identical_ids
 from lexicept.index.builder import Contents
 from lexicept.index.conditions import places_by_mask
 from lexicept.index.impacts import Derived, VocabularySettings

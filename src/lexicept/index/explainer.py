@@ -106,11 +106,7 @@ class Explainer:
         return float(similarities @ np.array(composition.factors))
 
     def explain(
-        self,
-        query: SearchQuery,
-        compositions: Sequence[Composition],
-        *,
-        spans: bool,
+        self, query: SearchQuery, compositions: Sequence[Composition], *, spans: bool
     ) -> list[Explanation]:
         """Return explanations of scores, with ``spans`` also the characters of query and best
         passage that activate each dimension."""
@@ -253,10 +249,7 @@ class Explainer:
         return [sources.get(dimension, Sources()) for dimension in dimensions]
 
     def _document_sources(
-        self,
-        query: SearchQuery,
-        contents: Sequence[str],
-        dimensions: Sequence[Sequence[Dimension]],
+        self, query: SearchQuery, contents: Sequence[str], dimensions: Sequence[Sequence[Dimension]]
     ) -> tuple[list[dict[Dimension, Sources]], list[WordStates]]:
         """Return the characters of each document behind the document's dimensions, and for a query
         with a vector the states of each document's words."""

@@ -17,12 +17,7 @@ from pydantic import Field
 from lexicept.corpora import Document
 from lexicept.corpora.records import fields_beside_path
 from lexicept.errors import InputError, LexiceptError
-from lexicept.explanation.contributions import (
-    WholePart,
-    largest_first,
-    shown_term,
-    spelled,
-)
+from lexicept.explanation.contributions import WholePart, largest_first, shown_term, spelled
 from lexicept.index.dimensions import numbers_by_dimension
 from lexicept.index.results import Hits
 from lexicept.pipelines.index import Index

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from lexicept.encoding.encoded import EncodedConcepts
     from lexicept.neural.backbones.backbone import Backbone
 
-VOCABULARIES = {
-    "words": ("words",),
-    "concepts": ("concepts",),
-    "all": ("words", "concepts"),
-}
+VOCABULARIES = {"words": ("words",), "concepts": ("concepts",), "all": ("words", "concepts")}
 
 
 @checked_arguments

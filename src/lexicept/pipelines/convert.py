@@ -22,12 +22,7 @@ if TYPE_CHECKING:
     from lexicept.neural.sae.model import SAE
 
 Layout = Literal[
-    "lexicept",
-    "saelens",
-    "dictionary-learning",
-    "sentence-transformers",
-    "splade",
-    "onnx",
+    "lexicept", "saelens", "dictionary-learning", "sentence-transformers", "splade", "onnx"
 ]
 """Layouts written by ``convert``; the last three are for models."""
 

@@ -24,11 +24,7 @@ _ROWS = ("iter_rows", "itertuples")
 
 
 def as_documents(
-    documents: Documents,
-    *,
-    first: int = 1,
-    taken: Collection[str] = (),
-    strict: bool = False,
+    documents: Documents, *, first: int = 1, taken: Collection[str] = (), strict: bool = False
 ) -> DocumentStream:
     """Return documents one by one. An item without an id gets a number: "1", "2", and so on.
 

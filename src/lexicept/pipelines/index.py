@@ -82,12 +82,7 @@ class Index(OpenedIndex):
             return updates.update(self.path, fresh, report, cluster)
 
     @checked_arguments
-    def describe(
-        self,
-        *,
-        language: str = "en",
-        progress: bool | Progress = False,
-    ) -> Atlas:
+    def describe(self, *, language: str = "en", progress: bool | Progress = False) -> Atlas:
         """Describe the concepts: frequency, typical words, and examples of each.
 
         The model reads a sample of the documents, and more documents for missed concepts. Names by

@@ -14,10 +14,7 @@ REGISTRY = CollectorRegistry()
 """The metrics of this process."""
 
 REQUESTS = Counter(
-    "lexicept_requests",
-    "Requests that were answered.",
-    ("path", "status"),
-    registry=REGISTRY,
+    "lexicept_requests", "Requests that were answered.", ("path", "status"), registry=REGISTRY
 )
 SECONDS = Histogram(
     "lexicept_request_seconds",

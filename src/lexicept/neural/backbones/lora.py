@@ -11,10 +11,7 @@ from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.utils import (
-    ADAPTER_SAFE_WEIGHTS_NAME,
-    find_adapter_config_file,
-)
+from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, find_adapter_config_file
 
 from lexicept.errors import InputError
 from lexicept.storage.files import read_json

@@ -16,10 +16,7 @@ from typing import Any
 import torch
 from sentence_transformers import SparseEncoder
 from sentence_transformers.base.modules.transformer import Transformer
-from sentence_transformers.sparse_encoder.modules import (
-    SparseAutoEncoder,
-    SpladePooling,
-)
+from sentence_transformers.sparse_encoder.modules import SparseAutoEncoder, SpladePooling
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto import modeling_auto

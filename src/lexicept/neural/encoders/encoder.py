@@ -70,10 +70,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
 
     @classmethod
     def of(
-        cls,
-        backbone: Backbone | None,
-        head: Head,
-        index_settings: IndexSettings = _DEFAULT,
+        cls, backbone: Backbone | None, head: Head, index_settings: IndexSettings = _DEFAULT
     ) -> Self:
         """Make an encoder of a backbone and a head; without a backbone, of hidden states, for
         training over cached states. Raises InputError for different sizes."""

@@ -29,10 +29,7 @@ class SAEHead(Head):
     """
 
     def __init__(
-        self,
-        sae: SAE,
-        settings: HeadSettings | None = None,
-        inner: VocabularyHead | None = None,
+        self, sae: SAE, settings: HeadSettings | None = None, inner: VocabularyHead | None = None
     ) -> None:
         super().__init__()
         if inner is not None and inner.d_in != sae.d_in:

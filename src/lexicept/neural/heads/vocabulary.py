@@ -120,11 +120,7 @@ class VocabularyHead(Head):
         super().calibrate(states, active_dims)
 
     def with_rows(
-        self,
-        rows: Tensor,
-        bias: Tensor,
-        terms: Sequence[str],
-        settings: HeadSettings | None = None,
+        self, rows: Tensor, bias: Tensor, terms: Sequence[str], settings: HeadSettings | None = None
     ) -> VocabularyHead:
         """Return a head with this transform over new rows, without bias if this head has none."""
         head = VocabularyHead(

@@ -25,9 +25,7 @@ Reader = Callable[[Sequence[int]], Tensor]
 
 
 def backbone_reader(
-    backbone: Backbone,
-    texts: Sequence[str],
-    transform: Callable[[Tensor], Tensor] | None = None,
+    backbone: Backbone, texts: Sequence[str], transform: Callable[[Tensor], Tensor] | None = None
 ) -> Reader:
     """Return a reader of texts through a backbone, then a transform, in single precision."""
 
@@ -99,11 +97,7 @@ class StateStream:
     once. Batches depend on seed and position only: a resumed stream gives equal batches."""
 
     def __init__(
-        self,
-        reader: Reader,
-        count: int,
-        shuffling: Shuffling,
-        filling: Callable[[int], None],
+        self, reader: Reader, count: int, shuffling: Shuffling, filling: Callable[[int], None]
     ) -> None:
         self._reader, self._count, self._shuffling = reader, count, shuffling
         self._filling = filling

@@ -71,10 +71,7 @@ class ConceptVectorizer(EncodedConcepts):
         if bidirectional is None:
             bidirectional = sae.layout.bidirectional
         base = Backbone.from_pretrained(
-            backbone.name,
-            sae.layer,
-            bidirectional=bidirectional,
-            as_trained=True,
+            backbone.name, sae.layer, bidirectional=bidirectional, as_trained=True
         )
         return cls(Encoder.of(base, SAEHead.of_concepts(sae.load(backbone=base))))
 
