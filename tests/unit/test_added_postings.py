@@ -34,7 +34,7 @@ def _large(monkeypatch):
     """Every index is large, and no changes are too many; segments have 5 documents."""
     monkeypatch.setattr(added_postings, "LARGE", 1)
     monkeypatch.setattr(added_postings, "STALE", 0)
-    for module in ("engines.exact", "engines.joined", "index.impacts"):
+    for module in ("engines.exact", "engines.joined", "engines.mask", "index.impacts"):
         monkeypatch.setattr(f"lexicept.{module}.SEGMENT", 5)
 
 

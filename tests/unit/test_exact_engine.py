@@ -27,7 +27,8 @@ DOCUMENTS = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [1, 0, 0], [3, 0, 2]], 
 
 def cut_into(patch, segment):
     """Give segments so many documents."""
-    patch.setattr("lexicept.engines.exact.SEGMENT", segment)
+    for module in ("exact", "mask"):
+        patch.setattr(f"lexicept.engines.{module}.SEGMENT", segment)
 
 
 def as_lists(results):
