@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexicept.corpora import Document, Qrel, Query, read_documents, read_qrels, read_queries
-from lexicept.corpora.records import fields_beside_path
+from lexicept.corpora.records import fields_without_folders
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.pipelines.documents import as_documents
 
@@ -160,11 +160,34 @@ def test_folders_of_a_file_are_a_field(write, tmp_path):
     }
 
 
-def test_folders_that_an_id_shows_are_not_said_twice():
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ("folder: 5", "5"),
+        ("folder: 0", "0"),
+        ("folder: true", "true"),
+        ("folder: 2020-01-02T10:00:00", "2020-01-02T10:00:00Z"),
+        ("folder: [b, null, true]", ["b", "true"]),
+        ("folder: []", ["api"]),
+    ],
+)
+def test_a_field_of_the_name_folder_remains_as_texts(write, tmp_path, fields, kept):
+    write("api/a.md", f"---\n{fields}\n---\nfront matter")
+    write("api/inside.md", "a file with the folders of its path")
+    write("top.csv", "id,text,folder\n1,a record,5\n")
+    documents = {document.id: document.fields for document in read_documents(tmp_path)}
+    assert documents == {
+        "api/a.md": {"folder": kept},
+        "api/inside.md": {"folder": ["api"]},
+        "top.csv#1": {"folder": "5"},
+    }
+
+
+def test_folders_that_an_id_shows_are_left_out_of_the_shown_fields():
     inside = Document("a%20b/c.md", "", "", {"folder": ["a b"], "year": 7})
-    assert fields_beside_path(inside) == {"year": 7}
-    for fields in ({"folder": ["d"]}, {"folder": "a b"}, {}):
-        assert fields_beside_path(inside._replace(fields=fields)) == fields
+    assert fields_without_folders(inside) == {"year": 7}
+    for fields in ({"folder": ["d"]}, {"folder": ["d", "a b"]}, {"folder": "a b"}, {}):
+        assert fields_without_folders(inside._replace(fields=fields)) == fields
 
 
 def skipped(source: Path) -> tuple[list[str], list[str]]:

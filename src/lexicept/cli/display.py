@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lexicept.corpora import Document
-from lexicept.corpora.records import fields_beside_path
+from lexicept.corpora.records import fields_without_folders
 from lexicept.explanation.contributions import (
     Span,
     WholePart,
@@ -46,7 +46,7 @@ def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str]) -> T
     for hit, snippet in zip(hits, snippets, strict=True):
         document, explanation = hit.document, hit.explanation
         body = _heading(document, []).append("\n")
-        if known := _known(document):
+        if known := _fields_line(document):
             fields = textwrap.shorten(known, SNIPPET, placeholder="…")
             body.append(f"{fields}\n", style="dim")
         body.append(safe(snippet))
@@ -65,11 +65,11 @@ def facets_table(counts: Mapping[str, Sequence[ValueCount]]) -> Table:
     return table
 
 
-def _known(document: Document) -> str:
+def _fields_line(document: Document) -> str:
     """Return a document's fields, without the folders of its id, in one line."""
     listed = (
         f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in fields_beside_path(document).items()
+        for name, value in fields_without_folders(document).items()
     )
     return safe(" · ".join(listed))
 

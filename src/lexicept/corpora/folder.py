@@ -23,6 +23,7 @@ from lexicept.corpora.files import (
 from lexicept.corpora.records import FOLDER_FIELD, Document, Location, Records, id_of, readable
 from lexicept.corpora.skipped import UNREADABLE, Skipped, UnreadFileError
 from lexicept.errors import InputError
+from lexicept.fields.values import plain
 from lexicept.storage.files import sha256
 
 KINDS = f"{', '.join(EXTENSIONS)} files"
@@ -76,7 +77,7 @@ class Folder:
                     checksum = sha256(Path(path))
                 parents = _parents(inside)
                 for location, read in within_budget(path, read_file(path, name), self.skipped):
-                    yield location, partial(_with_folders, parents, read) if parents else read
+                    yield location, partial(_with_folders, parents, read)
                     yielded = True
                 complete = self.skipped.num_errors == errors
                 self.checksums[name] = checksum if complete else UNREAD
@@ -136,9 +137,15 @@ def _parents(inside: str) -> list[str]:
 def _with_folders(parents: list[str], read: Callable[[], Document]) -> Document:
     """Read a document and add the field of folders; a field of that name remains, as texts."""
     document = read()
-    folder = document.fields.get(FOLDER_FIELD) or parents
-    value = [*map(str, folder)] if isinstance(folder, list) else str(folder)
-    return document._replace(fields={**document.fields, FOLDER_FIELD: value})
+    try:
+        given = plain(document.fields.get(FOLDER_FIELD))
+    except ValueError:  # the check of all fields names the document
+        return document
+    if given is None and not parents:
+        return document
+    value = parents if given is None else given
+    texts = [*map(str, value)] if isinstance(value, list) else str(value)
+    return document._replace(fields={**document.fields, FOLDER_FIELD: texts})
 
 
 def file_of(document_id: str) -> str:

@@ -240,10 +240,12 @@ def check_passages(location: Location, document: Document) -> None:
         anchors.add(anchor)
 
 
-def fields_beside_path(document: Document) -> Fields:
+def fields_without_folders(document: Document) -> Fields:
     """Return the fields of a document without the folders that its id shows."""
     folders = document.fields.get(FOLDER_FIELD)
-    shown = isinstance(folders, list) and document.id.startswith(f"{id_of(str(folders[-1]))}/")
+    shown = isinstance(folders, list) and all(
+        document.id.startswith(f"{id_of(str(folder))}/") for folder in folders
+    )
     return {n: value for n, value in document.fields.items() if not (shown and n == FOLDER_FIELD)}
 
 

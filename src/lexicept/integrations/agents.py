@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lexicept.corpora import Document
-from lexicept.corpora.records import fields_beside_path
+from lexicept.corpora.records import fields_without_folders
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import WholePart, largest_first, shown_term, spelled
 from lexicept.index.dimensions import numbers_by_dimension
@@ -288,7 +288,7 @@ def _heading(document: Document, score: float | None = None) -> str:
     title = f" {one_line(document.title)}" if document.title else ""
     values = (
         f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in fields_beside_path(document).items()
+        for name, value in fields_without_folders(document).items()
     )
     fields = one_line("; ".join(values))
     fields = f"\n{shortened(fields, SNIPPET)}" if fields else ""
