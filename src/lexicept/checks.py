@@ -6,6 +6,7 @@ An annotation is a value's only declaration: ``steps: Count = 1000`` is a whole 
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dataclasses
 import functools
@@ -299,8 +300,9 @@ def resolved_annotations(owner: Any) -> dict[str, Any]:
     for annotated in getattr(owner, "__mro__", (owner,)):
         known = vars(sys.modules[annotated.__module__]).keys() | vars(builtins).keys()
         for text in inspect.get_annotations(annotated).values():
-            used = compile(text, "<annotation>", "eval").co_names if isinstance(text, str) else ()
-            for name in set(used) - known:  # imported for type checkers only
+            nodes = ast.walk(ast.parse(text, mode="eval")) if isinstance(text, str) else ()
+            used = {node.id for node in nodes if isinstance(node, ast.Name)}
+            for name in used - known:  # imported for type checkers only
                 names.setdefault(name, _ByName(name, (), {}))
     annotations = typing.get_type_hints(owner, localns=names, include_extras=True)
     return {name: hint for name, hint in annotations.items() if name != "return"}

@@ -329,7 +329,7 @@ class WordVectorizer:
     def queries(self, texts: Sequence[str]) -> sp.csr_array:
         """Return term counts [n, size]; unknown terms are left out."""
         rows: list[dict[int, int]] = []
-        # A loop: comprehensions would be frames more on the way of every search.
+        # A loop: in Python 3.11, comprehensions would be frames more on the way of every search.
         for text in texts:
             row: dict[int, int] = {}
             for term in self._for_queries(text) or self.tokenizer(text):

@@ -28,7 +28,7 @@ class Mask:
 
     @cached_property
     def by_segment(self) -> AllowedDocuments:
-        """The documents, and their count in each segment."""
+        """The mask, and the number of allowed documents in each segment."""
         starts = np.arange(0, self.allowed.size, SEGMENT)
         counts = np.add.reduceat(self.allowed, starts, dtype=np.int64)
         return AllowedDocuments(self.allowed, counts)
