@@ -27,7 +27,7 @@ from urllib.parse import urlencode
 
 from fastapi import FastAPI
 
-from benchmarks.common import Table
+from benchmarks.common import Table, write_readme
 from lexicept.index.reader import IndexReader
 
 QUERIES = 100_000
@@ -175,6 +175,7 @@ def main() -> None:
         parser.error("wrk is not installed (Debian: apt-get install wrk)")
     table = run(arguments.index, arguments.seconds, arguments.workers, arguments.connections)
     print(table.markdown())
+    write_readme([table])
 
 
 if __name__ == "__main__":
