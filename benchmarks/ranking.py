@@ -128,7 +128,7 @@ def lexicept_steps(model: Path, pairs: Pairs, trained: Trained, steps: int, work
         learns = Encoder.of(None, encoder.head)
     collator = Collator(Sampler(data, 0, 1.0, 0), data, source, (LENGTH, LENGTH))
     objective = Objective(learns, encoder.head, config)
-    return Trainer(learns, objective, collator, config, work, None, ())
+    return Trainer(learns, objective, [collator], config, work, None, ())
 
 
 def library_steps(

@@ -53,7 +53,7 @@ def test_results_come_in_order_until_an_error():
 
 
 def test_few_results_wait(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(shards, "num_processors", lambda: 2)
     counter: Iterator[int] = count(1)
     done = 0
 

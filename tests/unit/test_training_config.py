@@ -131,6 +131,20 @@ def test_configurations_that_make_no_sense():
         config({"model": {"head": "mlm", "pretrained": "there"}})
 
 
+def test_several_collections():
+    further = [{"corpus": "b", "negatives": 3, "weight": 0.5}, {"corpus": "c"}]
+    settings = config({"data": {"corpus": "a"}, "more_data": further})
+    assert [each.data.corpus for each in settings.collections] == ["a", "b", "c"]
+    assert [each.data.weight for each in settings.collections] == [1, 0.5, 1]
+    assert settings.collections[1].data.negatives == 3
+    assert {each.optimizer for each in settings.collections} == {settings.optimizer}
+    assert from_mapping(TrainingConfig, asdict(settings)) == settings
+    with pytest.raises(InputError, match=r"^more_data 1: data\.corpus is missing"):
+        config({"more_data": [{"corpus": "b"}, {"queries": "b"}]})
+    with pytest.raises(InputError, match=r"more_data.*weight must be above 0, not 0"):
+        config({"more_data": [{"corpus": "b", "weight": 0}]})
+
+
 def test_files_that_are_no_configuration(written, tmp_path):
     for data, message in (
         ("", "the configuration must be a mapping, not None"),

@@ -16,6 +16,7 @@ from lexicept.training.ranking import data as data_module
 from lexicept.training.ranking.collection import mine_by_teacher
 from lexicept.training.ranking.data import (
     Collator,
+    Mixture,
     Sample,
     Sampler,
     TeacherScores,
@@ -188,7 +189,7 @@ def test_targets_by_hand(tmp_path, bert):
     batch = Collator(SAMPLES, data, bert, words=True)(rows(0, 1, 2))
     documents = [1, 2, 3, 4]  # each once, although 1, 2 and 3 are in two lists
     targets = batch["targets"]
-    assert targets["queries"].tolist() == [0, 1, 2]
+    assert targets["query_ids"] == ["qa", "qb", "qc"]
     assert targets["columns"].tolist() == [[0, 2, 1], [3, 2, 0], [1, 0, 0]]
     assert targets["mask"].tolist() == [[True] * 3, [True, True, False], [True, True, False]]
     assert targets["relevant"].tolist() == [True, True, False]
@@ -205,9 +206,9 @@ def test_targets_by_hand(tmp_path, bert):
 
 def test_batches_of_few_targets_repeated_queries_and_long_texts(tmp_path, bert):
     batch = Collator(SAMPLES, make_data(tmp_path), bert)(rows(0, 3))
-    assert sorted(batch["targets"]) == ["columns", "known", "mask", "queries", "relevant"]
+    assert sorted(batch["targets"]) == ["columns", "known", "mask", "query_ids", "relevant"]
     batch = Collator(SAMPLES, make_data(tmp_path), bert)(rows(1, 3))
-    assert batch["targets"]["queries"].tolist() == [1, 1]
+    assert batch["targets"]["query_ids"] == ["qb", "qb"]
     assert batch["targets"]["known"].nonzero().tolist() == [[0, 2], [1, 2]]
     assert len(batch["query"][0]["input_ids"]) == 2
     data = make_data(tmp_path)
@@ -233,7 +234,8 @@ def test_mini_batches_are_parts_of_the_batch(tmp_path, bert, mini_batch, queries
         ]
         assert ids == list(whole[side][0]["input_ids"][whole[side][0]["token_mask"]])
     for name, value in whole["targets"].items():
-        assert torch.equal(mini_batches["targets"][name], value)
+        other = mini_batches["targets"][name]
+        assert other == value if name == "query_ids" else torch.equal(other, value)
 
 
 def test_a_sample_of_texts_is_shared_by_processes(tmp_path, bert):
@@ -252,6 +254,45 @@ def test_a_sample_of_texts_is_shared_by_processes(tmp_path, bert):
     assert texts(3, 2, (0, 2)) == texts_sampled[::2]
     assert texts(3, 2, (1, 2)) == texts_sampled[1::2]
     assert texts(1, 2, (1, 2)) == []
+
+
+class Recorded:
+    """Makes "batches" of the numbers of samples, and "samples" of as many as were asked for."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, examples):
+        return self.name, [item["number"] for item in examples]
+
+    def sample(self, side, count, size, share, seed):
+        yield self.name, count
+
+
+def batches_of(mixture, size, count):
+    numbers = [rows(*range(start, start + size)) for start in range(0, size * count, size)]
+    return [mixture(examples) for examples in numbers]
+
+
+def test_a_collection_alone_has_all_batches():
+    mixture = Mixture([Recorded("a")], [0.3], 2, 3, seed=5)
+    assert batches_of(mixture, 2, 3) == [("a", [0, 1]), ("a", [2, 3]), ("a", [4, 5])]
+
+
+def test_a_batch_is_of_one_collection_drawn_by_weight():
+    collators, weights = [Recorded(name) for name in "abc"], [6.0, 3.0, 1.0]
+    mixture = Mixture(collators, weights, 2, 1000, seed=5)
+    batches = batches_of(mixture, 2, 1000)
+    counts = Counter(name for name, _ in batches)
+    # Three standard deviations of a binomial count at most.
+    for name, share in (("a", 0.6), ("b", 0.3), ("c", 0.1)):
+        assert abs(counts[name] - 1000 * share) < 3 * np.sqrt(1000 * share * (1 - share))
+        numbers = [number for of, pair in batches if of == name for number in pair]
+        assert numbers == list(range(2 * counts[name]))  # as if it were alone
+    again = Mixture(collators, weights, 2, 1000, seed=5)
+    assert again(rows(14, 15)) == batches[7]  # the number alone decides, after a resume too
+    assert batches_of(Mixture(collators, weights, 2, 1000, seed=6), 2, 1000) != batches
+    assert list(mixture.sample(1, 20, 2, (0, 1), 0)) == [("a", 12), ("b", 6), ("c", 2)]
 
 
 def test_cached_states_take_the_place_of_texts(tmp_path, bert):

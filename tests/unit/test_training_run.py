@@ -28,8 +28,8 @@ from lexicept.neural.sae.states import backbone_reader
 from lexicept.progress import silent
 from lexicept.training.ranking import run as run_module
 from lexicept.training.ranking.collection import RunFolder, read_run_data
-from lexicept.training.ranking.config import load_config
-from lexicept.training.ranking.data import Sampler
+from lexicept.training.ranking.config import DataSettings, load_config
+from lexicept.training.ranking.data import Collator, Sampler
 from lexicept.training.ranking.run import train
 from lexicept.training.ranking.trainer import Trainer, last_checkpoint
 from lexicept.training.ranking.validation import NamedTexts, RetrievalEvaluator
@@ -308,6 +308,30 @@ def test_a_run_that_was_killed_goes_on_to_the_same_end(inputs, unbroken, tmp_pat
     folder = folder.rename(tmp_path / "moved")
     assert train(config, folder) == folder / "model"
     assert_same_run(folder, unbroken(trained))
+
+
+@pytest.mark.parametrize("trained", ["head", "all"])
+def test_a_run_over_two_collections(inputs, tmp_path, monkeypatch, trained):
+    """A document's id may be in both; after a kill the batches are the same."""
+    other = {"corpus": save_collection(tmp_path / "other", 12, 9), "weight": 2.0, "negatives": 1}
+    further = [{**other, "queries": other["corpus"]}]
+    sizes, make = [], Collator.__call__
+    monkeypatch.setattr(
+        Collator,
+        "__call__",
+        lambda collator, rows: sizes.append(len(collator.data.documents)) or make(collator, rows),
+    )
+    one = configuration(inputs, model={"trained": trained})
+    config = replace(one, more_data=load_config({**asdict(one), "more_data": further}).more_data)
+    train(config, tmp_path / "unbroken")
+    assert set(sizes) == {40, 12}
+    killed_run(config, tmp_path / "run", kill_in_step, 3)
+    train(config, tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "unbroken")
+    missing = replace(config, more_data=(DataSettings(str(tmp_path / "nowhere")),))
+    with pytest.raises(InputError, match="nowhere"):
+        train(missing, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(inputs, tmp_path):

@@ -158,7 +158,8 @@ class Passages:
         while waiting.size:
             depth = min(depth, len(self.entry_ids))
             offsets = None if factors is None else factors[waiting]
-            rankings = engine.search(queries[waiting], depth, offsets, threads, mask)
+            searched = queries if waiting.size == queries.shape[0] else queries[waiting]
+            rankings = engine.search(searched, depth, offsets, threads, mask)
             again = []
             for query, (passages, scores) in zip(waiting, rankings, strict=True):
                 _, firsts = np.unique(self.document_numbers[passages], return_index=True)

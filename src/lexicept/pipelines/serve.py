@@ -20,6 +20,7 @@ from lexicept.checks import Count, Whole, checked_arguments
 from lexicept.corpora import is_folder_of_files
 from lexicept.errors import InputError, ParameterError
 from lexicept.index.manifest import is_index, older_version, read_manifest
+from lexicept.kernels.compiled import num_processors
 from lexicept.pipelines.opened import IndexLike, reader_of
 
 LOW_PRIORITY = 10
@@ -93,7 +94,7 @@ def serve(
         }
         variables = {ENVIRONMENT: json.dumps(settings)}
         if "OMP_NUM_THREADS" not in os.environ:
-            variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // workers))
+            variables["OMP_NUM_THREADS"] = str(max(1, num_processors() // workers))
         if workers > 1:
             folder = tempfile.TemporaryDirectory(prefix="lexicept-")
             variables["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(folder)

@@ -121,12 +121,11 @@ class RunData(NamedTuple):
     validation: HeldOut
 
 
-def read_run_data(run: RunFolder) -> RunData:
-    """Read the documents, queries, candidates and teacher scores of a run. Raises InputError for
-    data that do not fit together."""
+def read_run_data(run: RunFolder, *, validates: bool = True) -> RunData:
+    """Read the documents, queries, candidates and teacher scores of a run, and the queries that it
+    ``validates`` with. Raises InputError for data that do not fit together."""
     # Cheap checks come first: storing and indexing millions of documents takes minutes.
     settings, judged, given_lists = run.config.data, None, None
-    check_corpora(run.config)
     if settings.queries is not None:
         texts = {q.id: q.text for q in read_queries(settings.queries, settings.split)}
         lists = from_qrels(read_qrels(settings.queries, settings.split))
@@ -140,7 +139,9 @@ def read_run_data(run: RunFolder) -> RunData:
         names = list(queries)
         drawn = sorted(random.permutation(len(names))[: settings.count])
         queries = {names[i]: queries[names[i]] for i in drawn}
-    held_out, queries, qrels = _split(run, queries, qrels)
+    held_out = HeldOut({}, [])
+    if validates:
+        held_out, queries, qrels = _split(run, queries, qrels)
     data = _training_data(run, corpus, queries, qrels)
     data.lists = _lists(run, corpus, queries, qrels, data, given_lists)
     data.check_lists()

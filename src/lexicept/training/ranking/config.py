@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -67,6 +67,8 @@ class DataSettings:
     """Length at which training cuts queries; see also ``model.max_query_tokens``."""
     max_document_tokens: Length = 256
     """Length at which training cuts documents; see also ``model.max_document_tokens``."""
+    weight: Positive = 1.0
+    """Share of the batches, beside the weights of ``more_data``."""
     seed: Seed | None = None
     """Seed of pseudo-queries, held-out queries and documents; null for the optimizer's seed, so
     that trainings with different seeds share no prepared data."""
@@ -252,9 +254,13 @@ class TrainingConfig:
     ``transformers.EarlyStoppingCallback``. ``trainer`` has further arguments of
     sentence-transformers' trainer by name, such as ``report_to: tensorboard``, ``fp16`` or
     ``optim: adafactor``; see ``arguments.PASSED_ON``.
+
+    ``more_data`` are further collections to learn from. A batch is of one collection, drawn by
+    ``data.weight``. An SAE, a vocabulary and held-out queries are of ``data`` alone.
     """
 
     data: DataSettings = field(default_factory=DataSettings)
+    more_data: Items[DataSettings] = ()
     model: ModelSettings = field(default_factory=ModelSettings)
     teacher: TeacherSettings = field(default_factory=TeacherSettings)
     loss: LossSettings = field(default_factory=LossSettings)
@@ -273,11 +279,21 @@ class TrainingConfig:
         return self.optimizer.learning_rate or default
 
     @property
+    def collections(self) -> list[TrainingConfig]:
+        """The configuration of each collection, alone."""
+        return [replace(self, data=data, more_data=()) for data in (self.data, *self.more_data)]
+
+    @property
     def data_seed(self) -> int:
         """Seed of pseudo-queries, held-out queries and documents."""
         return self.optimizer.seed if self.data.seed is None else self.data.seed
 
     def __post_init__(self) -> None:
+        for index, further in enumerate(self.more_data):
+            try:
+                replace(self, data=further, more_data=())
+            except InputError as error:
+                raise InputError(f"more_data {index}: {error}") from None
         data, loss, model = self.data, self.loss, self.model
         if not data.corpus:
             raise InputError("data.corpus is missing: the documents to train on")

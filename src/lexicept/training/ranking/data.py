@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,7 +21,6 @@ from lexicept.vectors import Floats
 
 CHECKED_LISTS = 1000
 """Lists with a look-up of queries and documents before training."""
-
 
 TAUGHT = 2**16
 """Documents scored at once by a teacher that mines."""
@@ -201,7 +201,7 @@ class Collator:
     - ``mask`` [B, n]: True for candidates, False for padding;
     - ``relevant`` [B]: True if column 0 is a relevant document;
     - ``known`` [B, D]: known relevant documents;
-    - ``queries`` [B]: numbers of the queries;
+    - ``query_ids``: ids of the queries, for errors;
     - optionally ``scores`` [B, n], ``teacher`` [B, D] and ``words`` [B, D].
     """
 
@@ -245,7 +245,7 @@ class Collator:
 
     def _targets(
         self, samples: Sequence[Sample], queries: list[int], documents: list[int]
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Any]:
         column_of = {document: column for column, document in enumerate(documents)}
         longest = max(len(sample.documents) for sample in samples)
         columns = torch.zeros(len(samples), longest, dtype=torch.long)
@@ -260,12 +260,12 @@ class Collator:
                 scores[index, :size] = torch.tensor(sample.scores)
             relevant[index, [column_of[n] for n in sample.all_relevant if n in column_of]] = True
         # Scores of a list hold for its query alone; the teacher scores all pairs of the batch.
-        targets = {
+        targets: dict[str, Any] = {
             "columns": columns,
             "mask": mask,
             "known": relevant,
             "relevant": torch.tensor([sample.relevant for sample in samples]),
-            "queries": torch.tensor(queries),
+            "query_ids": [self.data.query_ids[query] for query in queries],
         }
         if all(sample.scores is not None for sample in samples):
             targets["scores"] = scores
@@ -291,3 +291,42 @@ class Collator:
         texts = self.data.documents if side else self.data.queries
         selected = [texts[index] for index in indices]
         return self.source.preprocess(selected, prompt=self.prompts[side], max_length=limit)
+
+
+class Mixture:
+    """Batches of several collections. A batch is of one collection, drawn by weight, and goes on
+    where the collection's last batch ended.
+
+    Args:
+        weights: of the collections.
+        size: samples of a batch.
+        count: number of batches.
+    """
+
+    def __init__(
+        self, collators: list[Collator], weights: list[float], size: int, count: int, seed: int
+    ) -> None:
+        self._collators, self._size = collators, size
+        self._shares = np.array(weights) / sum(weights)
+        random = np.random.default_rng((seed, 3))
+        self._drawn = random.choice(len(collators), count, p=self._shares)
+        """The collection of each batch [count]."""
+        self._earlier = np.zeros(count, np.int64)
+        """The number of earlier batches of the same collection [count]."""
+        for collection in range(len(collators)):
+            of_collection = self._drawn == collection
+            self._earlier[of_collection] = np.arange(of_collection.sum())
+
+    def __call__(self, examples: Sequence[dict[str, int]]) -> dict[str, Any]:
+        """Return a batch for the ``size`` items ``{"number": n}`` of a batch."""
+        batch = examples[0]["number"] // self._size
+        moved = int(self._earlier[batch] - batch) * self._size
+        items = [{"number": item["number"] + moved} for item in examples]
+        return self._collators[int(self._drawn[batch])](items)
+
+    def sample(
+        self, side: int, count: int, size: int, share: tuple[int, int], seed: int
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the features of a sample of all collections, by weight; see ``Collator.sample``."""
+        for collator, of_all in zip(self._collators, self._shares, strict=True):
+            yield from collator.sample(side, math.ceil(count * of_all), size, share, seed)

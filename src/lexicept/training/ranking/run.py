@@ -33,11 +33,12 @@ from lexicept.training.ranking.collection import (
     Corpus,
     RunData,
     RunFolder,
+    check_corpora,
     open_corpus,
     read_run_data,
 )
 from lexicept.training.ranking.config import TrainingConfig, write_yaml
-from lexicept.training.ranking.data import Collator, Sampler
+from lexicept.training.ranking.data import Collator, Sampler, TrainingData
 from lexicept.training.ranking.initial_encoder import initial_encoder, load_models, set_trainable
 from lexicept.training.ranking.metrics import MetricsFile, read_metrics, write_card
 from lexicept.training.ranking.objective import Objective
@@ -84,8 +85,8 @@ def train(
         The folder of the trained encoder.
     """
     path = Path(folder)
-    taught = config.teacher.scores_all or config.data.lists  # lists may have scores
-    if (config.loss.kl or config.loss.margin_mse) and not taught:
+    listed = all(each.data.lists for each in config.collections)  # lists may have scores
+    if (config.loss.kl or config.loss.margin_mse) and not (config.teacher.scores_all or listed):
         raise InputError(
             "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, teacher.own "
             "or data.lists with scores"
@@ -100,7 +101,13 @@ def train(
         with processes.main_process_first():
             # Models first: a missing or damaged model is an error before minutes of work on data.
             loaded = load_models(config)
-            data = read_run_data(run)
+            for each in config.collections:
+                check_corpora(each)
+            runs = [
+                replace(run, config=each, prepared=shared / f"collection-{n}" if n else shared)
+                for n, each in enumerate(config.collections)
+            ]
+            data, *further = (read_run_data(each, validates=each is runs[0]) for each in runs)
             settings = affordable(config, len(_validation_corpus(run, data).ids))
             run = replace(run, config=replace(config, validation=settings))
             if writes:
@@ -111,7 +118,9 @@ def train(
         torch.manual_seed(config.optimizer.seed)  # with or without SAE training before
         set_trainable(encoder, config)
         with processes.main_process_first():
-            trainer = _trainer(run, data, encoder, callbacks)
+            read = zip(runs, [data, *further], strict=True)
+            collators = [_collator(each, of_run.training, encoder) for each, of_run in read]
+            trainer = _trainer(run, data, encoder, collators, callbacks)
         trainer.fit()
         if writes:
             _finish(run, encoder, trainer.objective)
@@ -147,38 +156,45 @@ def _announce(encoder: Encoder, config: TrainingConfig) -> None:
                 warnings.warn(message, LexiceptWarning, stacklevel=3)
 
 
-def _trainer(
-    run: RunFolder, run_data: RunData, encoder: Encoder, callbacks: Sequence[TrainerCallback]
-) -> Trainer:
-    """Return the trainer of an encoder, or of the encoder's head on cached states."""
-    config, data = run.config, run_data.training
-    backbone, head = encoder.backbone, encoder.head
+def _collator(run: RunFolder, data: TrainingData, encoder: Encoder) -> Collator:
+    """Return what makes the batches of a collection."""
+    settings, optimizer, backbone = run.config.data, run.config.optimizer, encoder.backbone
+    prompts = encoder.prompt("query"), encoder.prompt("document")
     source: Backbone | tuple[CachedStates, CachedStates] = backbone
-    model = encoder
     # With a frozen backbone, the head alone runs in a step, on cached token states.
-    if config.model.trained == "head":
+    if run.config.model.trained == "head":
         source = (
-            run.states(backbone, data.queries, "queries", encoder.prompt("query")),
-            run.states(backbone, data.documents, "documents", encoder.prompt("document")),
+            run.states(backbone, data.queries, "queries", prompts[0]),
+            run.states(backbone, data.documents, "documents", prompts[1]),
         )
-        model = Encoder.of(None, head, encoder.index_settings)
-    settings = config.data
-    objective = Objective(model, head, config)
-    evaluator = _evaluator(run, run_data, encoder, objective)
-    sampler = Sampler(data, settings.negatives, settings.positive_share, config.optimizer.seed)
-    collator = Collator(
-        sampler,
+    return Collator(
+        Sampler(data, settings.negatives, settings.positive_share, optimizer.seed),
         data,
         source,
         (settings.max_query_tokens, settings.max_document_tokens),
-        config.optimizer.mini_batch,
-        words=config.loss.words > 0,
-        prompts=(encoder.prompt("query"), encoder.prompt("document")),
+        optimizer.mini_batch,
+        words=run.config.loss.words > 0,
+        prompts=prompts,
     )
+
+
+def _trainer(
+    run: RunFolder,
+    run_data: RunData,
+    encoder: Encoder,
+    collators: list[Collator],
+    callbacks: Sequence[TrainerCallback],
+) -> Trainer:
+    """Return the trainer of an encoder, or of the encoder's head on cached states."""
+    config, model = run.config, encoder
+    if config.model.trained == "head":
+        model = Encoder.of(None, encoder.head, encoder.index_settings)
+    objective = Objective(model, encoder.head, config)
+    evaluator = _evaluator(run, run_data, encoder, objective)
     return Trainer(
         model,
         objective,
-        collator,
+        collators,
         config,
         run.path / "work" / "checkpoints",
         evaluator,

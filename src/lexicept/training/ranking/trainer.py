@@ -22,6 +22,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.trainer_utils import rotate_checkpoints
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
+from lexicept.kernels.compiled import num_processors
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.storage.cached import check_recorded
 from lexicept.storage.files import disk_errors, remove, replace_file, sync, sync_folder, write_json
@@ -29,7 +30,7 @@ from lexicept.storage.manifest import describe_files
 from lexicept.training.loop import NotFiniteError
 from lexicept.training.ranking.arguments import training_arguments
 from lexicept.training.ranking.config import TrainingConfig
-from lexicept.training.ranking.data import Collator
+from lexicept.training.ranking.data import Collator, Mixture
 from lexicept.training.ranking.objective import Objective
 from lexicept.training.ranking.validation import RetrievalEvaluator
 
@@ -50,7 +51,7 @@ CHECKED = 64
 class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
     """The library's trainer, with its mixed precision, accumulation and schedules; call ``fit``.
 
-    A batch is a function of the batch's number alone (see ``Sampler``), and a checkpoint holds the
+    A batch is a function of the batch's number alone (see ``Mixture``), and a checkpoint holds the
     learned parameters and the objective's state, so that an interrupted run resumes to the same
     losses. Under a launcher, batch i belongs to process i modulo the number of processes, and
     gradients are averaged over the processes before a step, as in one process with as many
@@ -64,14 +65,13 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         self,
         model: Encoder,
         objective: Objective,
-        collator: Collator,
+        collators: list[Collator],
         config: TrainingConfig,
         folder: Path,
         evaluator: RetrievalEvaluator | None,
         callbacks: Sequence[TrainerCallback],
     ) -> None:
         self.objective = objective
-        self.collator = collator
         self._counted: dict[str, int] = {}
         """Step of each side's last count of document frequencies."""
         self._keep_best = config.validation.checkpoint == "best"
@@ -79,6 +79,10 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         # The data set is the numbers of samples; the collator makes a batch of them.
         per_step = arguments.train_batch_size * arguments.gradient_accumulation_steps
         count = int(arguments.max_steps * per_step * arguments.world_size)
+        size, seed = arguments.train_batch_size, config.optimizer.seed
+        weights = [each.data.weight for each in config.collections]
+        self.collator = Mixture(collators, weights, size, count // size, seed)
+        self._texts_at_once = config.optimizer.mini_batch or size
         samples = Dataset.from_dict({"number": range(count)})
         super().__init__(
             model,
@@ -86,7 +90,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             samples,
             loss=objective,
             evaluator=evaluator,
-            data_collator=collator,
+            data_collator=self.collator,
             callbacks=list(callbacks),
         )
         self.remove_callback(PrinterCallback)
@@ -119,9 +123,10 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def _sample(self, side_index: int, count: int) -> Iterator[dict[str, Any]]:
         """Yield batches of this process's share of a sample of texts; see ``Collator.sample``."""
-        size = self.collator.mini_batch or self.args.train_batch_size
         share = (self.accelerator.process_index, self.accelerator.num_processes)
-        for features in self.collator.sample(side_index, count, size, share, self.args.seed):
+        for features in self.collator.sample(
+            side_index, count, self._texts_at_once, share, self.args.seed
+        ):
             yield self._prepare_inputs(features)
 
     def log(self, logs: dict[str, float], *arguments: Any, **named: Any) -> None:
@@ -142,7 +147,7 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         """Return batches in order, as the collator's sampler shuffles."""
         sampler = SequentialSampler(self.train_dataset)
         batches = BatchSampler(sampler, self.args.train_batch_size, drop_last=True)
-        workers = min(self.args.dataloader_num_workers, _cores())
+        workers = min(self.args.dataloader_num_workers, num_processors())
         options: dict[str, Any] = {}
         if workers:
             # Forked workers share the texts and the tokenizer; a forked tokenizer's threads hang.
@@ -172,12 +177,10 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         weighted = self.objective(inputs)
         total = torch.stack(list(weighted.values())).sum()
         if not math.isfinite(float(total.detach())):
-            queries = inputs["targets"]["queries"].tolist()
-            ids = [self.collator.data.query_ids[query] for query in queries]
             terms = {name: float(loss.detach()) for name, loss in weighted.items()}
             raise NotFiniteError(
                 f"the loss is not finite at step {self.state.global_step}: {terms}; "
-                f"queries of the batch: {', '.join(ids)}"
+                f"queries of the batch: {', '.join(inputs['targets']['query_ids'])}"
             )
         self.track_loss_components(weighted)
         return (total, {}) if return_outputs else total
@@ -251,12 +254,6 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def _learned(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
-
-
-def _cores() -> int:
-    """Return the number of cores available to this process."""
-    allowed = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def _one_thread(_: int) -> None:
