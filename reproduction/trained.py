@@ -185,12 +185,16 @@ def located(config: TrainingConfig, data: Data) -> TrainingConfig:
 
     def paths(settings: Any, find: Callable[[str], str], *names: str) -> Any:
         values = {name: getattr(settings, name) for name in names}
-        found = {name: find(value) for name, value in values.items() if value is not None}
-        return replace(settings, **found)
+        changed = {name: find(value) for name, value in values.items() if value is not None}
+        return replace(settings, **changed)
+
+    def found(settings: Any) -> Any:
+        return paths(settings, data.find, "corpus", "queries", "lists")
 
     return replace(
         config,
-        data=paths(config.data, data.find, "corpus", "queries", "lists"),
+        data=found(config.data),
+        more_data=tuple(map(found, config.more_data)),
         model=paths(config.model, data.place, "backbone", "start", "pretrained"),
         validation=paths(config.validation, data.find, "corpus", "queries"),
     )
