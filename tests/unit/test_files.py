@@ -356,7 +356,31 @@ def test_the_time_for_a_file_is_bounded(tmp_path, monkeypatch):
     assert "9 slow, over 0 seconds of processor time: " in str(caught[0].message)
 
 
+def test_a_record_over_the_time_is_an_error_of_that_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(budgets, "SECONDS", 0.05)
+    monkeypatch.setattr(budgets, "BYTES_A_SECOND", 2**40)
+    records = [{"text": text} for text in ("cats", "a. " * 400_000, "owls")]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    skipped = Skipped("", KINDS)
+    assert list(by_id(tmp_path, skipped)) == ["a.jsonl#1"]
+    assert "a.jsonl, line 2: slow, over 0 seconds" in skipped.errors[0]
+
+
 # Folders
+
+
+def test_a_file_that_goes_during_the_walk_ends_nothing(tmp_path, monkeypatch):
+    for name in ("a.txt", "b.part"):
+        (tmp_path / name).write_text("owls")
+    look = os.stat
+
+    def stat(path, **more):
+        if str(path).endswith("b.part"):
+            Path(path).unlink(missing_ok=True)
+        return look(path, **more)
+
+    monkeypatch.setattr("lexicept.corpora.folder.os.stat", stat)
+    assert list(by_id(tmp_path, Skipped("", KINDS))) == ["a.txt"]
 
 
 def by_id(path: Path, skipped: Skipped | None = None) -> dict[str, Document]:

@@ -4,11 +4,13 @@ from email.message import EmailMessage
 
 import pytest
 
+from lexicept.corpora import mail as mail_module
 from lexicept.corpora import read_documents
 from lexicept.corpora.budgets import NothingToRead
 from lexicept.corpora.files import parse_attachment
 from lexicept.corpora.mail import parse_mail
 from lexicept.corpora.passages import Section
+from lexicept.errors import LexiceptWarning
 
 
 def mail(text="Owls hoot.", **headers):
@@ -45,6 +47,22 @@ def test_plain_text_goes_before_html():
     assert parsed(message).text == "only this"
 
 
+def test_all_texts_side_by_side_are_read():
+    """As mailers write a picture between two paragraphs, and lists their footer."""
+    message = mail("Here is the plan:")
+    message.add_alternative("<p>The plan, again</p>", subtype="html")
+    message.make_mixed()
+    picture, more = EmailMessage(), EmailMessage()
+    picture.set_content(b"\x89", maintype="image", subtype="png", disposition="inline")
+    more.set_content("<p>We buy the zebra.</p>", subtype="html")
+    message.attach(picture)
+    message.attach(more)
+    texts = [section.text for section in parsed(message).sections]
+    assert texts == ["Here is the plan:", "We buy the zebra."]
+    raw = b"From: a\nContent-Type: message/rfc822\n\nFrom: b\n\nThe mail inside.\n"
+    assert parsed(raw).text == "The mail inside."
+
+
 def test_attachments_are_sections():
     message = mail()
     message.add_attachment("# Food\n\nMice.", subtype="markdown", filename="food.md")
@@ -78,8 +96,19 @@ def test_damaged_headers_and_deep_mails_end_in_no_other_error():
         parsed(deep)
 
 
+def test_a_large_mail_is_cut_and_the_mails_after_it_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(mail_module, "LARGEST", 200)
+    mails = [mail(), mail("\n".join(["owls"] * 100)), mail("Cats.", Subject="Cats")]
+    data = "".join(f"From ann Fri Mar  1 10:00:00 2024\n{message}\n\n" for message in mails)
+    (tmp_path / "a.mbox").write_text(data)
+    with pytest.warns(LexiceptWarning, match="mail 2 is cut after"):
+        documents = [*read_documents(tmp_path)]
+    assert [document.text[:5] for document in documents] == ["Owls ", "owls\n", "Cats."]
+
+
 def test_a_mailbox_has_many_mails(tmp_path):
-    mails = [mail(), mail("Cats purr.\n\n>From here on they sleep.", Subject="Cats")]
+    text = "Cats purr.\n\n>From here on they sleep.\nFrom Paris to Rome."
+    mails = [mail(), mail(text, Subject="Cats")]
     data = "".join(f"From ann Fri Mar  1 10:00:00 2024\n{message}\n\n" for message in mails)
     (tmp_path / "a.mbox").write_text(data)
     documents = [*read_documents(tmp_path)]
@@ -87,4 +116,4 @@ def test_a_mailbox_has_many_mails(tmp_path):
         ("a.mbox#1", "Birds"),
         ("a.mbox#2", "Cats"),
     ]
-    assert documents[1].text == "Cats purr.\n\nFrom here on they sleep."
+    assert documents[1].text == text.replace(">", "")

@@ -14,7 +14,7 @@ from lexicept.neural.heads.sae import SAEHead
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.neural.sae.model import SAE
 from lexicept.training.ranking import losses, regularizers
-from lexicept.training.ranking.config import TrainingConfig
+from lexicept.training.ranking.config import TeacherSettings, TrainingConfig
 from lexicept.training.ranking.data import Collator, Sampler, TeacherScores, TrainingData
 from lexicept.training.ranking.objective import Objective
 from support.tiny import text, tiny_backbone
@@ -316,7 +316,7 @@ def make_batch(bert, folder, mini_batch):
         names,
         documents,
         write_lists(folder / "lists.jsonl", lists),
-        teacher=TeacherScores(embedded[:4], embedded[4:], 5.0),
+        teacher=TeacherScores(TeacherSettings(dense_weight=5), embedded[:4], embedded[4:]),
     )
     collator = Collator(Sampler(data, 2, 1.0, 0), data, bert, mini_batch=mini_batch)
     batch = collator([{"number": n} for n in range(4)])

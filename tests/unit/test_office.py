@@ -107,6 +107,8 @@ def test_cells_are_shown_as_a_person_sees_them():
         "<c><v>12.0</v></c>",
         '<c t="inlineStr"><is><t>mice</t></is></c>',
         '<c t="e"><v>#DIV/0!</v></c>',
+        '<c s="1"><v>-700000</v></c>',
+        '<c s="5"><v>1234</v></c>',
         '<c t="s"><v>99</v></c>',
     ]
     sheet = (
@@ -116,9 +118,10 @@ def test_cells_are_shown_as_a_person_sees_them():
     book += '<sheet name="Secret" state="hidden" r:id="r1"/></sheets></workbook>'
     styles = (
         '<styleSheet xmlns="urn:x"><numFmts><numFmt numFmtId="164" formatCode="yyyy\\-mm hh:mm"/>'
+        '<numFmt numFmtId="165" formatCode="#,##0_m"/>'
     )
     styles += '</numFmts><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="10"/>'
-    styles += '<xf numFmtId="164"/><xf numFmtId="20"/></cellXfs></styleSheet>'
+    styles += '<xf numFmtId="164"/><xf numFmtId="20"/><xf numFmtId="165"/></cellXfs></styleSheet>'
     data = archive(
         xl__workbook_dot_xml=book,
         xl___rels__workbook_dot_xml_dot_rels=relations(
@@ -131,6 +134,7 @@ def test_cells_are_shown_as_a_person_sees_them():
     )
     parsed = parse_office("a.xlsx", data)
     text = "owls\t2024-03-01\t12.5%\t2024-03-01 18:00\t12:00\tTRUE\t12\tmice\t#DIV/0!"
+    text += "\t-700000\t1234"
     assert parsed.sections[1] == Section(text, "Birds", "birds")
     assert "Secret" not in parsed.text
 

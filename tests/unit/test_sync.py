@@ -1,5 +1,6 @@
 """sync: an index in step with a folder."""
 
+import json
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import lexicept
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
 from lexicept.index.manifest import read_files
+from lexicept.index.reader import IndexReader
 from lexicept.pipelines.sync import Synced
 from support.files import OWLS, write_files, write_pdf
 
@@ -81,6 +83,33 @@ def test_what_changes_is_added_replaced_and_deleted(folder, path, tmp_path):
     assert same_as_new(folder, path, tmp_path)
     with lexicept.open(path) as index:
         assert index.verify().problems == []
+
+
+def test_dates_lists_and_anchors_that_an_index_spells_otherwise_are_unchanged(folder, path):
+    rows = "text,created\ncats,2020-01-01 10:00:00\nowls,2021-02-03\n"
+    (folder / "d.csv").write_text(rows)
+    passages = [{"text": "cats " * 150}, {"text": "owls " * 150}]
+    record = {"id": "p", "passages": passages, "tags": "a"}
+    (folder / "p.jsonl").write_text(f'{json.dumps(record)}\n{{"text": "x", "tags": ["a", "b"]}}\n')
+    sync(folder, path)
+    (folder / "d.csv").write_text(rows + "mice,2022-01-01\n")
+    (folder / "p.jsonl").write_text((folder / "p.jsonl").read_text() + "\n")
+    assert counts(sync(folder, path))[:3] == (1, 0, 0)
+
+
+def test_an_unfinished_build_of_other_documents_is_kept(folder, path, tmp_path):
+    collection = tmp_path / "c.jsonl"
+    collection.write_text("".join(f'{{"text": "owls {n}"}}\n' for n in range(9)))
+
+    def stop(stage, *_):
+        if stage == "concepts":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lexicept.build(collection, path, progress=stop)
+    with pytest.raises(InputError, match="an unfinished build of other documents"):
+        sync(folder, path)
+    assert IndexReader.open(path).num_documents == 9
 
 
 def test_an_index_of_other_origin_takes_the_files(folder, path):

@@ -14,6 +14,7 @@ from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.progress import silent
 from lexicept.training.ranking import data as data_module
 from lexicept.training.ranking.collection import mine_by_teacher
+from lexicept.training.ranking.config import TeacherSettings
 from lexicept.training.ranking.data import (
     Collator,
     Mixture,
@@ -51,10 +52,11 @@ def with_words_and_teacher(folder, dense_weight=20.0, bm25_weight=0.5):
     word_documents = sp.csr_array(np.eye(5, 3) * [[1], [2], [3], [4], [5]])
     queries = np.array([[1.0, 0], [0, 1], [0.6, 0.8]], np.float32)
     documents = np.array([[0, 1.0], [1, 0], [0.8, 0.6], [-1, 0], [0.6, 0.8]], np.float16)
+    settings = TeacherSettings(dense_weight=dense_weight, bm25_weight=bm25_weight)
     return make_data(
         folder,
         word_weights=WordWeights(word_queries, word_documents),
-        teacher=TeacherScores(queries, documents, dense_weight, bm25_weight),
+        teacher=TeacherScores(settings, queries, documents),
     )
 
 

@@ -88,15 +88,22 @@ def within_budget(path: str, records: Records[Document], skipped: Skipped) -> Re
     """Yield the records of a file within its budget; ``skipped`` notes what of the file is ignored.
 
     Raises NothingToRead for a file without a document, or over its budget, else InputError for
-    whatever goes wrong; so do the functions of the records.
+    whatever goes wrong. The functions of the records raise InputError.
     """
+
+    def read_record(location: Location, read: Callable[[], Document]) -> Document:
+        try:
+            return budget.run(location, read)
+        except NothingToRead as reason:
+            raise location.error(str(reason)) from None
+
     with readable(path):
         budget = Budget(path, MOST_SECONDS if path.lower().endswith(ONE_DOCUMENT) else math.inf)
     try:
         while (record := budget.run(path, partial(next, records, None))) is not None:
             budget.check_record()
             location, read = record
-            yield location, partial(budget.run, location, read)
+            yield location, partial(read_record, location, read)
     finally:
         skipped.flaws += [(path, flaw) for flaw in budget.flaws]
 

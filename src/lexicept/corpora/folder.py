@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PurePath
@@ -164,8 +165,9 @@ def _skip_reason(path: str, name: str, root: str, included: bool) -> str | None:
             return "links to the outside"
         if not os.path.exists(target):
             return "broken links"
-    if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe or a device may never end
-        return "pipes, sockets and devices"
+    with suppress(FileNotFoundError):  # a file that goes meanwhile
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe or a device may never end
+            return "pipes, sockets and devices"
     extension = extension_of(name)
     zipped = name.lower().endswith(".gz") and extension in ONE_DOCUMENT
     if included or (extension in EXTENSIONS and not zipped):

@@ -33,7 +33,8 @@ def read_queries(name: str, split: str) -> Records[Query]:
 def read_qrels(name: str, split: str) -> Iterator[Qrel]:
     """Open a dataset's split and return an iterator over the judgements."""
     qrels = _load_split(name, split, "qrels").qrels_iter
-    return (read() for _, read in _records(name, "judgement", qrels, _qrel))
+    records = _records(name, "judgement", qrels, lambda q: (q.query_id, q.doc_id, int(q.relevance)))
+    return (Qrel(*read()) for _, read in records)
 
 
 def load(name: str) -> Any:
@@ -70,25 +71,17 @@ def _records(
     try:
         with readable(name):
             for position, record in enumerate(map(convert, iterate()), 1):
-                yield Location(name, position, unit), partial(_itself, record)
+                yield Location(name, position, unit), partial(lambda each: each, record)
     except InputError:
         raise
     except Exception as error:
         raise InputError(f"{name}: ir_datasets can't read it: {message_of(error)}") from error
 
 
-def _itself(record: T) -> T:
-    return record
-
-
 def _document(document: Any) -> Document:
     title = getattr(document, "title", None) or ""
     text = _without(title, _text(document))
     return Document(document.doc_id, text, title, _fields(document, f"{title}\n{text}"))
-
-
-def _qrel(qrel: Any) -> Qrel:
-    return Qrel(qrel.query_id, qrel.doc_id, int(qrel.relevance))
 
 
 def _fields(document: Any, indexed_text: str) -> dict[str, Any]:

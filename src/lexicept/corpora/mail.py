@@ -11,7 +11,7 @@ from email.policy import default
 from email.utils import parsedate_to_datetime
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from lexicept.corpora.budgets import LARGEST, NothingToRead, check_time, note
 from lexicept.corpora.html import parse_html
@@ -24,6 +24,9 @@ from lexicept.sanitize import one_line
 
 MOST_PARTS = 1_000
 """Most parts of a mail, in one another or side by side."""
+
+FORMS = ("text/plain", "text/html")
+"""The forms of a text that are read, the preferred first."""
 
 _END = b"From the end\n"
 """A line in place of the one before the next mail."""
@@ -69,8 +72,7 @@ def _date(mail: EmailMessage) -> datetime | None:
 
 
 def _sections(path: str, mail: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:
-    mails = [mail, *(part for part in mail.walk() if part.get_content_type() == "message/rfc822")]
-    bodies = {id(_body(each.get_payload(0) if each is not mail else mail)) for each in mails}
+    unread = {id(part) for part in _other_forms(mail)}
     for index, part in enumerate(mail.walk()):
         check_time()
         if index > MOST_PARTS:
@@ -78,17 +80,19 @@ def _sections(path: str, mail: EmailMessage, attachment: ReadAttachment) -> Iter
             return
         attached = part.get_filename() or part.get_content_disposition() == "attachment"
         is_text = part.get_content_maintype() == "text" and not attached
-        # Of the forms of a text, such as plain and HTML, one is read.
-        if not part.is_multipart() and (not is_text or id(part) in bodies):
+        is_read = part.get_content_type() in FORMS and id(part) not in unread
+        if not part.is_multipart() and (is_read or not is_text):
             yield from _read(path, part, attachment)
 
 
-def _body(mail: Any) -> EmailMessage | None:
-    """Return the part with the text: plain, else HTML."""
-    try:
-        return cast("EmailMessage | None", mail.get_body(("plain", "html")))
-    except Exception:  # of a damaged structure
-        return None
+def _other_forms(mail: Any) -> Iterator[EmailMessage]:
+    """Yield the parts of all forms of a text but the form that is read: plain, else HTML."""
+    for part in mail.walk():
+        if part.get_content_type() == "multipart/alternative" and part.is_multipart():
+            forms = [[*form.walk()] for form in part.get_payload()]
+            types = [{inner.get_content_type() for inner in form} for form in forms]
+            read = next((n for type_ in FORMS for n, of in enumerate(types) if type_ in of), 0)
+            yield from chain(*forms[:read], *forms[read + 1 :])
 
 
 def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:
@@ -129,9 +133,10 @@ def read_mailbox(path: str, attachment: ReadAttachment) -> Records[Document]:
     """Yield the mails of a mailbox, in order; the id is the number in the file."""
     with open_bytes(path) as file:
         lines: list[bytes] = []
-        position = size = 0
+        position, size, blank = 0, 0, True
         for line in chain(iter(partial(file.readline, LARGEST), b""), [_END]):
-            begins = line.startswith(b"From ") and (not lines or not lines[-1].strip())
+            begins = line.startswith(b"From ") and blank
+            blank = not line.strip()
             if begins or line is _END:
                 if position and lines:
                     read = partial(_mail, path, position, b"".join(lines), attachment)
@@ -139,9 +144,12 @@ def read_mailbox(path: str, attachment: ReadAttachment) -> Records[Document]:
                 position, lines, size = position + 1, [], 0
                 continue
             size += len(line)
-            if size <= LARGEST:
-                # Lines of a mail that begin with From are quoted.
-                lines.append(line[1:] if line.lstrip(b">").startswith(b"From ") else line)
+            if size > LARGEST:
+                note(f"mail {position} is cut after {LARGEST / 2**20:.0f} MiB")
+                continue
+            # Lines of a mail that begin with From are quoted.
+            quoted = line.startswith(b">") and line.lstrip(b">").startswith(b"From ")
+            lines.append(line[1:] if quoted else line)
 
 
 def _mail(path: str, position: int, raw: bytes, attachment: ReadAttachment) -> Document:

@@ -195,8 +195,8 @@ class _Sheets(NamedTuple):
             serial = float(value)
         except ValueError:
             return value
-        letters = re.sub(r'"[^"]*"|\\.|\[(?!h+\]|m+\]|s+\])[^\]]*\]', "", pattern.lower())
-        if re.search(r"[ymdhs]", letters) and abs(serial) < 2_958_466:
+        letters = re.sub(r'"[^"]*"|[\\_*].|\[(?!h+\]|m+\]|s+\])[^\]]*\]', "", pattern.lower())
+        if re.search(r"[ymdhs]", letters) and 0 <= serial < (datetime.max - self.start).days:
             moment = self.start + timedelta(seconds=round(serial * 86_400))
             has_day, has_hour = re.search(r"[yd]|mmm", letters), re.search(r"[hs]", letters)
             if not has_day:

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from lexicept.errors import InputError
 from lexicept.kernels.posting_lists import MARGIN, fitting_widths, pack
 from lexicept.segments import neighbours
-from lexicept.storage.arrays import ArrayWriter, save_array
+from lexicept.storage.arrays import ArrayWriter, BlockWriter, save_array
 from lexicept.vectors import Floats, Integers
 
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 3}
@@ -134,7 +134,7 @@ def check_weight_bits(weight_bits: int) -> None:
         raise InputError(f"weights have 32 or 8 bits, not {weight_bits}")
 
 
-class PostingsWriter:
+class PostingsWriter(BlockWriter):
     """Writes inverted segments into memory or files of ``folder``, for ``ExactEngine.of``;
     ``largest`` is the largest weight of every dimension [V]. Raises InputError for another number
     of bits than 32 and 8."""
@@ -162,12 +162,6 @@ class PostingsWriter:
                     writer = ArrayWriter(folder / f"{name}.npy", dtype)
                     self._arrays[name] = files.enter_context(writer)
             self._open = files.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
 
     def add(self, groups: Iterable[tuple[slice, Inverted]], count: int) -> slice:
         """Add a segment of ``inverted_in_groups``; return the numbers of its documents.

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from lexicept.corpora.records import AnchorChecker, Location, Passage
 from lexicept.engines.interface import PostingsEngine, Ranking
 from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError
-from lexicept.storage.arrays import load_array, save_array
+from lexicept.storage.arrays import BlockWriter, load_array, save_array
 from lexicept.storage.sequences import LazySequence
 from lexicept.storage.texts import JoinedTexts, TextStore, TextWriter
 from lexicept.vectors import Floats, Integers, run_starts
@@ -231,7 +231,7 @@ class DocumentIds(LazySequence[str]):
         return self._passages.document_id(number)
 
 
-class PassageWriter:
+class PassageWriter(BlockWriter):
     """Writes the passages of documents, as documents come; no files without passages."""
 
     def __init__(self, folder: Path) -> None:
@@ -251,11 +251,8 @@ class PassageWriter:
         self._texts[1].append(document.title)
         self._spans.extend((first, len(document.passages)))
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
+        super().__exit__(*error)
         if self._texts is not None and error[0] is None:
             spans = np.frombuffer(self._spans, np.int64).reshape(-1, 2)
             save_array(self._folder / "spans.npy", spans)

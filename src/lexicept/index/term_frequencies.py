@@ -39,15 +39,10 @@ def encode_on(cluster: Cluster | None, vectorizer: DocumentEncoder, folder: Path
     if cluster is None:
         return partial(map, vectorizer.documents)
     if isinstance(vectorizer, WordVectorizer):
-        return partial(_counted, cluster, vectorizer)
+        count = vectorizer.part_counter()
+        return lambda blocks: map(vectorizer.join, cluster.over(count, blocks))
     kind = cast("type[Vectorizer]", type(vectorizer))
     return partial(cluster.encode, partial(kind.load, folder))
-
-
-def _counted(
-    cluster: Cluster, vectorizer: WordVectorizer, blocks: Iterable[list[str]]
-) -> Iterator[sp.csr_array]:
-    return map(vectorizer.join, cluster.over(vectorizer.part_counter(), blocks))
 
 
 def write_tf(

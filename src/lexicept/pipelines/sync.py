@@ -15,6 +15,7 @@ from lexicept.corpora.folder import INCLUDED, KINDS, UNREAD, Folder, file_of
 from lexicept.corpora.records import DocumentStream, readable
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
+from lexicept.fields.values import parse_date
 from lexicept.index import manifest
 from lexicept.index.generations import changing, remove_unread
 from lexicept.index.reader import IndexReader
@@ -85,8 +86,8 @@ def sync(
         progress: True shows a line on standard error; a callback gets the reports.
 
     Raises:
-        InputError: no such folder, a BEIR folder, no documents in it, or another process is
-            changing the index.
+        InputError: no such folder, a BEIR folder, no documents in it, an unfinished build of other
+            documents at ``index``, or another process is changing the index.
         IndexFormatError: something else is at ``index``, a damaged index, or one that a newer
             lexicept built.
 
@@ -164,10 +165,22 @@ class _Update(Container[str]):
         if document.id not in self.index:
             return False
         stored = self.index.document(document.id)
-        same = _comparable(stored) == _comparable(document)
-        if same:
+        if same := self._comparable(stored) == self._comparable(document):
             self.same.add(document.id)
         return same
+
+    def _comparable(self, document: Document) -> Document:
+        """Return a document with fields and anchors as an index stores them."""
+        types, fields = self.index.fields.types, {}
+        for name, value in document.fields.items():
+            values = value if isinstance(value, list) else [value]
+            is_date = name in types and types[name].name == "date"
+            fields[name] = [parse_date(text) for text in values] if is_date else values
+        passages = tuple(
+            passage._replace(anchor=passage.anchor or str(position))
+            for position, passage in enumerate(document.passages, 1)
+        )
+        return document._replace(fields=fields, passages=passages)
 
     def __contains__(self, document_id: object) -> bool:
         """Return True if the folder no longer has a document; called after the reading."""
@@ -199,18 +212,17 @@ def _included(index: Path) -> list[str]:
 
 
 def _differs(index: Path, source: Folder) -> bool:
-    """Return True if a folder has other files, or files of other contents, than an index."""
-    checksums = manifest.read_files(index / manifest.read_manifest(index)["generation"]) or {}
+    """Return True if a folder has other files, or files of other contents, than an index. Raises
+    InputError for an index of other documents than a folder's."""
+    checksums = manifest.read_files(index / manifest.read_manifest(index)["generation"])
+    if checksums is None:
+        raise InputError(f"{index}: an unfinished build of other documents; finish or delete it")
     checksums.pop(INCLUDED, None)
     files = source.files()
     source.skipped.files.clear()  # the build notes them again
     return checksums.keys() != files.keys() or any(
         checksum not in (UNREAD, _checksum(files[name])) for name, checksum in checksums.items()
     )
-
-
-def _comparable(document: Document) -> Document:
-    return document._replace(fields=dict(document.fields))
 
 
 def _checksum(path: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -305,8 +305,7 @@ def mine_by_teacher(
     identity = {
         "documents": fingerprint(data.document_ids),
         "queries": fingerprint(data.queries),
-        "dense_weight": data.teacher.dense_weight,
-        "bm25_weight": data.teacher.bm25_weight,
+        "teacher": asdict(data.teacher.settings),
     }
 
     def best(span: range, count: int) -> Iterator[list[str]]:
@@ -356,11 +355,4 @@ def _teacher(run: RunFolder, queries: dict[str, str], corpus: Corpus) -> Teacher
         documents = dict(zip(corpus.ids, corpus.contents, strict=True))
         teacher_object = teacher.own.make(Teacher)
         scorer = teacher_object.prepare(queries, documents, folder, run.progress)
-    return TeacherScores(
-        query_vectors,
-        document_vectors,
-        teacher.dense_weight,
-        teacher.bm25_weight,
-        scorer,
-        teacher.own_weight,
-    )
+    return TeacherScores(teacher, query_vectors, document_vectors, scorer)

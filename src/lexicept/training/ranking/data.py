@@ -17,6 +17,7 @@ from lexicept.candidates.teachers import Scorer
 from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.sae.cached_states import CachedStates
+from lexicept.training.ranking.config import TeacherSettings
 from lexicept.vectors import Floats
 
 CHECKED_LISTS = 1000
@@ -30,18 +31,13 @@ TAUGHT = 2**16
 class TeacherScores:
     """Teacher for any query and any document, from embeddings on disk."""
 
+    settings: TeacherSettings
     queries: Floats | None = None
     """Embeddings [queries, d], compared by dot product: of unit length for a cosine."""
     documents: Floats | None = None
     """Embeddings [documents, d]."""
-    dense_weight: float = 0.0
-    """Weight of the embeddings' dot product."""
-    bm25_weight: float = 0.0
-    """Weight of BM25."""
     own: Scorer | None = None
     """Scorer of an own teacher."""
-    own_weight: float = 0.0
-    """Weight of the own teacher's scores."""
 
 
 class WordWeights(NamedTuple):
@@ -99,17 +95,17 @@ class TrainingData:
         """Return the teacher's score of every pair [queries, documents]; None without a teacher."""
         if self.teacher is None:
             return None
-        scores = torch.zeros(len(queries), len(documents))
-        if self.teacher.bm25_weight:
-            scores += self.teacher.bm25_weight * self.words(queries, documents)
+        settings, scores = self.teacher.settings, torch.zeros(len(queries), len(documents))
+        if settings.bm25_weight:
+            scores += settings.bm25_weight * self.words(queries, documents)
         if self.teacher.queries is not None and self.teacher.documents is not None:
             q = torch.from_numpy(np.asarray(self.teacher.queries[queries], np.float32))
             d = torch.from_numpy(np.asarray(self.teacher.documents[documents], np.float32))
-            scores += self.teacher.dense_weight * (q @ d.T)
+            scores += settings.dense_weight * (q @ d.T)
         if self.teacher.own is not None:
             ids = [self.document_ids[index] for index in documents]
             scored = self.teacher.own([self.query_ids[q] for q in queries], [ids] * len(queries))
-            scores += self.teacher.own_weight * torch.from_numpy(np.asarray(scored, np.float32))
+            scores += settings.own_weight * torch.from_numpy(np.asarray(scored, np.float32))
         return scores
 
     def best(self, queries: range, count: int) -> list[list[int]]:
