@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,27 +49,6 @@ def launch(program: str, folder: Path, *arguments: object) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-
-
-def exists_in(folder: Path, pattern: str) -> Callable[[], bool]:
-    def there() -> bool:
-        try:
-            return any(True for _ in folder.glob(pattern))
-        except FileNotFoundError:  # a folder that was moved on meanwhile
-            return False
-
-    return there
-
-
-def wait_and_kill(command: list[str | bytes], reached: Callable[[], bool]) -> int:
-    """Run a command and kill it (SIGKILL) as soon as it reached a point; return its exit status."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while process.poll() is None and not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
-    process.kill()
-    return process.wait()
 
 
 def stops_at(work: Callable[..., None], call: int) -> Callable[..., None]:

@@ -171,3 +171,8 @@ def save_collection(folder: Path, documents: int = 40, queries: int = 30) -> str
         judged = "".join(f"q{n}\td{n}\t1\n" for n in range(start, end))
         (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
     return str(folder)
+
+
+def states_of(backbone: Backbone, texts: list[str]) -> torch.Tensor:
+    """The token states of all texts, one after another."""
+    return torch.cat([states for _, states in backbone.token_states(backbone.windows(texts))])

@@ -116,6 +116,8 @@ def test_an_index_ranks_equal_documents_as_its_results_do(tmp_path):
 def test_a_value_that_ir_measures_fails_to_compute_is_an_error():
     with pytest.raises(InputError, match=r"can't compute Accuracy of this run: .*division by zero"):
         evaluate([Qrel("1", "a", 1)], {"1": {"a": 1.0}}, ["Accuracy"])
+    with pytest.raises(InputError, match=r"can't compute AP\(rel=0\) of this run: "):
+        evaluate([Qrel("1", "a", 1)], {"1": {"a": 1.0}}, ["AP(rel=0)"])
 
 
 @pytest.mark.parametrize("results", [{}, {"2": {}}])

@@ -13,7 +13,7 @@ import pytest
 
 import lexicept
 from lexicept.corpora.restructured import parse_restructured
-from lexicept.storage.surroundings import without
+from lexicept.kernels.machine_code import without
 
 MODULES = {
     *sys.stdlib_module_names,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,18 @@ def test_scores_that_are_not_finite(tmp_path, score):
     with pytest.raises(InputError, match=f"query 'q1': score {score} of 'd2' is not finite"):
         score_lists(items, QUERIES, DOCUMENTS, Fixed((("d1", 1), ("d2", score))), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_scores_as_lists_and_of_another_shape(tmp_path):
+    items = [CandidateList("q1", ("d1", "d2"), 1)]
+
+    def score_with(scores, out):
+        teacher = SimpleNamespace(settings=dict, prepare=lambda *_: lambda *_: [scores])
+        return score_lists(items, QUERIES, DOCUMENTS, teacher, out)
+
+    assert score_with([1, 2], tmp_path / "out")[0].scores == (1.0, 2.0)
+    with pytest.raises(InputError, match=r"query 'q1' scores of shape \(2, 1\) for 2 documents"):
+        score_with(np.ones((2, 1)), tmp_path / "other")
 
 
 def test_killed_scoring_goes_on(tmp_path, monkeypatch):

@@ -141,8 +141,6 @@ def test_several_collections():
     assert from_mapping(TrainingConfig, asdict(settings)) == settings
     with pytest.raises(InputError, match=r"^more_data 1: data\.corpus is missing"):
         config({"more_data": [{"corpus": "b"}, {"queries": "b"}]})
-    with pytest.raises(InputError, match=r"more_data.*weight must be above 0, not 0"):
-        config({"more_data": [{"corpus": "b", "weight": 0}]})
 
 
 def test_files_that_are_no_configuration(written, tmp_path):

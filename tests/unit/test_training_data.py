@@ -159,6 +159,13 @@ def test_scores_of_pairs_by_hand(tmp_path):
         make_data(tmp_path).words([0], [0])
 
 
+def test_a_list_without_scores_is_found_before_training(tmp_path):
+    data = make_data(tmp_path, [*LISTS, CandidateList("qb", ("z",), 1)])
+    data.check_lists()
+    with pytest.raises(InputError, match="the list of the query 'qb' has no scores"):
+        data.check_lists(scored=True)
+
+
 class Fixed:
     """A sampler of chosen samples."""
 
@@ -276,11 +283,6 @@ def batches_of(mixture, size, count):
     return [mixture(examples) for examples in numbers]
 
 
-def test_a_collection_alone_has_all_batches():
-    mixture = Mixture([Recorded("a")], [0.3], 2, 3, seed=5)
-    assert batches_of(mixture, 2, 3) == [("a", [0, 1]), ("a", [2, 3]), ("a", [4, 5])]
-
-
 def test_a_batch_is_of_one_collection_drawn_by_weight():
     collators, weights = [Recorded(name) for name in "abc"], [6.0, 3.0, 1.0]
     mixture = Mixture(collators, weights, 2, 1000, seed=5)
@@ -293,7 +295,6 @@ def test_a_batch_is_of_one_collection_drawn_by_weight():
         assert numbers == list(range(2 * counts[name]))  # as if it were alone
     again = Mixture(collators, weights, 2, 1000, seed=5)
     assert again(rows(14, 15)) == batches[7]  # the number alone decides, after a resume too
-    assert batches_of(Mixture(collators, weights, 2, 1000, seed=6), 2, 1000) != batches
     assert list(mixture.sample(1, 20, 2, (0, 1), 0)) == [("a", 12), ("b", 6), ("c", 2)]
 
 

@@ -334,6 +334,15 @@ def test_a_run_over_two_collections(inputs, tmp_path, monkeypatch, trained):
     assert not (tmp_path / "none").exists()
 
 
+def test_queries_held_out_are_in_no_further_collection(inputs, tmp_path):
+    run = configuration(inputs, validation={"queries": None})
+    data = data_of(run, tmp_path / "run")
+    further = data_of(run, tmp_path / "further", data.validation)
+    assert len(data.validation.queries) == 2
+    assert further.training.query_ids == data.training.query_ids
+    assert {item.query_id for item in further.training.lists} == {*data.training.query_ids}
+
+
 def test_adapters_start_the_same_after_a_kill_while_an_sae_is_trained(inputs, tmp_path):
     """Random draws of the SAE's training must not decide the adapters' start."""
     config = configuration(
@@ -380,13 +389,14 @@ def test_the_checkpoint_that_is_saved(inputs, tmp_path, monkeypatch, validation,
 
 
 @pytest.mark.parametrize(
-    ("settings", "best"), [({}, 1), ({"select": "E2"}, 5), ({"select": "R@10"}, 2)]
+    ("settings", "best"),
+    [({}, 1), ({"select": "E2"}, 5), ({"select": "R@10"}, 2), ({"select": "RR@10"}, 2)],
 )
 def test_selection(inputs, settings, best):
     evaluator = make_evaluator(inputs, **settings)
     selections = {
         step: evaluator.selection(
-            {"ndcg": ndcg, "qd_flops": flops, "e2": ndcg - 0.05 * flops, "R@10": 1 - ndcg}
+            {"ndcg": ndcg, "e2": ndcg - 0.05 * flops, "R@10": 1 - ndcg, "mrr": 1 - ndcg}
         )
         for step, (ndcg, flops) in REPORTS.items()
     }
@@ -472,9 +482,10 @@ def test_a_validation_over_some_of_other_documents_has_the_relevant_ones(
 # Data
 
 
-def data_of(config, folder):
+def data_of(config, folder, held_out=None):
     """Return the data that a run would read."""
-    return read_run_data(RunFolder(config, folder, folder / "work", silent, writes=True))
+    run = RunFolder(config, folder, folder / "work", silent, writes=True)
+    return read_run_data(run, held_out)
 
 
 def test_without_queries_pseudo_queries_are_made_and_some_are_held_out(inputs, tmp_path):

@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from lexicept.candidates.lists import CandidateList, Lists, append_lists
 from lexicept.errors import InputError
 from lexicept.progress import Progress, silent
@@ -72,7 +74,11 @@ def score_lists(
             batch = lists[span.start : span.stop]
             scores = score([i.query_id for i in batch], [i.documents for i in batch])
             for item, values in zip(batch, scores, strict=True):
-                yield item._replace(scores=tuple(values.tolist()))
+                array = np.asarray(values, np.float64)
+                if array.shape != (len(item.documents),):
+                    shape = f"scores of shape {array.shape} for {len(item.documents)} documents"
+                    raise InputError(f"the teacher gave the query {item.query_id!r} {shape}")
+                yield item._replace(scores=tuple(array.tolist()))
 
         append_lists(file, len(lists), BATCH, scored, partial(progress, "scoring"))
         work.publish(file.path)

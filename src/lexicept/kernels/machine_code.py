@@ -11,14 +11,26 @@ import hashlib
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import chdir, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lexicept.errors import LexiceptWarning
 from lexicept.storage.files import replacing
-from lexicept.storage.surroundings import without
+
+
+@contextmanager
+def without(name: str) -> Iterator[None]:
+    """Leave the current folder for the time of an import if a file there has this name, from which
+    the library would read settings: the folder may hold strangers' documents."""
+    if not os.path.lexists(name):  # or a thread that opens a relative path would miss the folder
+        yield
+        return
+    with chdir(os.sep):
+        yield
+
 
 with without(".numba_config.yaml"):
     import numba as numba

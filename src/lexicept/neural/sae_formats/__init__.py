@@ -14,15 +14,8 @@ from lexicept.neural.sae_formats.libraries import (
 )
 from lexicept.neural.sae_formats.releases import GemmaScope, GemmaScope2, LlamaScope
 
-LAYOUTS: tuple[type[Layout], ...] = (
-    LexiceptLayout,
-    LlamaScope,
-    GemmaScope,
-    GemmaScope2,
-    SAELens,
-    Sparsify,
-    DictionaryLearning,
-)
+LAYOUTS: list[type[Layout]] = [LexiceptLayout, LlamaScope, GemmaScope, GemmaScope2]
+LAYOUTS += [SAELens, Sparsify, DictionaryLearning]
 """Layouts that are read."""
 
 WRITERS: dict[str, Callable[[SAE, Path], None]] = {

@@ -121,9 +121,10 @@ class RunData(NamedTuple):
     validation: HeldOut
 
 
-def read_run_data(run: RunFolder, *, validates: bool = True) -> RunData:
-    """Read the documents, queries, candidates and teacher scores of a run, and the queries that it
-    ``validates`` with. Raises InputError for data that do not fit together."""
+def read_run_data(run: RunFolder, held_out: HeldOut | None = None) -> RunData:
+    """Read the documents, queries, candidates and teacher scores of a run. Queries for validation
+    are held out or, with queries ``held_out`` of another collection, the same texts left out.
+    Raises InputError for data that do not fit together."""
     # Cheap checks come first: storing and indexing millions of documents takes minutes.
     settings, judged, given_lists = run.config.data, None, None
     if settings.queries is not None:
@@ -139,12 +140,16 @@ def read_run_data(run: RunFolder, *, validates: bool = True) -> RunData:
         names = list(queries)
         drawn = sorted(random.permutation(len(names))[: settings.count])
         queries = {names[i]: queries[names[i]] for i in drawn}
-    held_out = HeldOut({}, [])
-    if validates:
+    if held_out is None:
         held_out, queries, qrels = _split(run, queries, qrels)
+    elif run.config.validation.queries is None:
+        texts_held_out = {*held_out.queries.values()}
+        queries = {name: text for name, text in queries.items() if text not in texts_held_out}
     data = _training_data(run, corpus, queries, qrels)
     data.lists = _lists(run, corpus, queries, qrels, data, given_lists)
-    data.check_lists()
+    loss = run.config.loss
+    distils = bool(loss.kl or loss.margin_mse)
+    data.check_lists(scored=distils and not run.config.teacher.scores_all)
     return RunData(corpus, data, held_out)
 
 

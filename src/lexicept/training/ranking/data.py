@@ -75,14 +75,17 @@ class TrainingData:
         """Return documents' indices. Raises InputError for an unknown id."""
         return [_index_of(self._document_indices, name, "document") for name in document_ids]
 
-    def check_lists(self) -> None:
+    def check_lists(self, *, scored: bool = False) -> None:
         """Look up the queries and documents of ``CHECKED_LISTS`` evenly spaced lists, so that an
-        unknown id is an InputError before minutes of training."""
+        unknown id, or a list without scores that has to be ``scored``, is an InputError before
+        minutes of training."""
         step = max(1, len(self.lists) // CHECKED_LISTS)
         for index in range(0, len(self.lists), step):
             candidates = self.lists[index]
             self.query_index(candidates.query_id)
             self.document_indices(candidates.documents)
+            if scored and candidates.scores is None:
+                raise InputError(f"the list of the query {candidates.query_id!r} has no scores")
 
     def words(self, queries: Sequence[int], documents: Sequence[int]) -> Tensor:
         """Return BM25's scores [queries, documents]. Raises InputError without BM25 weights."""

@@ -107,7 +107,8 @@ def train(
                 replace(run, config=each, prepared=shared / f"collection-{n}" if n else shared)
                 for n, each in enumerate(config.collections)
             ]
-            data, *further = (read_run_data(each, validates=each is runs[0]) for each in runs)
+            data = read_run_data(runs[0])
+            further = [read_run_data(each, data.validation) for each in runs[1:]]
             settings = affordable(config, len(_validation_corpus(run, data).ids))
             run = replace(run, config=replace(config, validation=settings))
             if writes:

@@ -127,7 +127,7 @@ class RetrievalEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def selection(self, report: dict[str, float]) -> float:
         """Return the value to maximise."""
-        names = {E2: "e2", "nDCG@10": "ndcg"}
+        names = {E2: "e2", "nDCG@10": "ndcg", "RR@10": "mrr"}
         return report[names.get(self.settings.select, self.settings.select)]
 
 
