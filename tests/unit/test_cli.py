@@ -378,6 +378,6 @@ def test_piped_output_is_neither_padded_nor_wrapped(tmp_path, monkeypatch, run):
         lines = run(*arguments).out.splitlines()
         assert [line for line in lines if line != line.rstrip()] == []
     assert run("index", "info", index).out.splitlines()[2] == (
-        "words      2 dimensions, bm25 k1 1.5, b 0.75, k3 None, query_exponent 1.0, query_scale 1.0"
+        "words      2 dimensions, bm25 k1 1.5, b 0.75"
     )
     assert text.strip() in run("explain", index, "water", "a").out.splitlines()[-1]

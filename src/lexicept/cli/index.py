@@ -113,7 +113,8 @@ def print_info(index: Index, as_json: bool) -> None:
     for entry in report["vocabularies"]:
         weighting = dict(entry["weighting"])
         name = weighting.pop("name")
-        arguments = ", ".join(f"{key} {value}" for key, value in weighting.items())
+        stated = {k: v for k, v in weighting.items() if k in ("k1", "b") or v not in (None, 1)}
+        arguments = ", ".join(f"{key} {value}" for key, value in stated.items())
         lines.append((entry["name"], f"{entry['size']:,} dimensions, {name} {arguments}".rstrip()))
         if entry["adapted"] is not None:
             tokens, steps = entry["adapted"]["tokens"], entry["adapted"]["steps"]

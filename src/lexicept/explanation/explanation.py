@@ -79,7 +79,7 @@ class Explanation:
         """Sentences about ``stop_words`` and ``further``; may be empty."""
         left_out = f"not searched as words: {', '.join(self.stop_words)}" if self.stop_words else ""
         further = ", ".join(filter(None, self.further))
-        counted = f"the whole document's words and a fifth of {further} count too"
+        counted = f"the words of the whole document and a fifth of the score of {further} count too"
         return "; ".join(filter(None, [left_out, further and counted]))
 
     @property
