@@ -260,7 +260,6 @@ class TrainingConfig:
     """
 
     data: DataSettings = field(default_factory=DataSettings)
-    more_data: Items[DataSettings] = ()
     model: ModelSettings = field(default_factory=ModelSettings)
     teacher: TeacherSettings = field(default_factory=TeacherSettings)
     loss: LossSettings = field(default_factory=LossSettings)
@@ -269,6 +268,7 @@ class TrainingConfig:
     joint_regularizer: JointSettings = field(default_factory=JointSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     validation: ValidationSettings = field(default_factory=ValidationSettings)
+    more_data: Items[DataSettings] = ()
     callbacks: Items[OwnPart] = ()
     trainer: dict[str, Any] = field(default_factory=dict)
 
