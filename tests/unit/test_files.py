@@ -357,13 +357,15 @@ def test_the_time_for_a_file_is_bounded(tmp_path, monkeypatch):
 
 
 def test_a_record_over_the_time_is_an_error_of_that_record(tmp_path, monkeypatch):
-    monkeypatch.setattr(budgets, "SECONDS", 0.05)
-    monkeypatch.setattr(budgets, "BYTES_A_SECOND", 2**40)
-    records = [{"text": text} for text in ("cats", "a. " * 400_000, "owls")]
+    def slow():
+        raise NothingToRead("slow")
+
+    monkeypatch.setattr("lexicept.corpora.passages.check_time", slow)
+    records = [{"text": text} for text in ("cats", "long " * 300, "owls")]
     (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     skipped = Skipped("", KINDS)
-    assert list(by_id(tmp_path, skipped)) == ["a.jsonl#1"]
-    assert "a.jsonl, line 2: slow, over 0 seconds" in skipped.errors[0]
+    assert list(by_id(tmp_path, skipped)) == ["a.jsonl#1", "a.jsonl#3"]
+    assert skipped.errors == [f"{tmp_path / 'a.jsonl'}, line 2: slow"]
 
 
 # Folders

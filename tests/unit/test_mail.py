@@ -57,8 +57,7 @@ def test_all_texts_side_by_side_are_read():
     more.set_content("<p>We buy the zebra.</p>", subtype="html")
     message.attach(picture)
     message.attach(more)
-    texts = [section.text for section in parsed(message).sections]
-    assert texts == ["Here is the plan:", "We buy the zebra."]
+    assert [s.text for s in parsed(message).sections] == ["Here is the plan:", "We buy the zebra."]
     raw = b"From: a\nContent-Type: message/rfc822\n\nFrom: b\n\nThe mail inside.\n"
     assert parsed(raw).text == "The mail inside."
 

@@ -239,6 +239,8 @@ def test_further_files_are_included(folder, path, tmp_path):
 
 
 def test_patterns_need_a_folder(folder, path):
+    with pytest.raises(InputError, match="include: lone surrogate"):
+        lexicept.build(folder, path, vocabulary="words", include=["caf\udce9*"])
     for documents in (["a text"], folder / "stock.csv"):
         with pytest.raises(InputError, match="include chooses among files, and this is no folder"):
             lexicept.build(documents, path, vocabulary="words", include=["*.py"])

@@ -293,8 +293,7 @@ def test_a_batch_is_of_one_collection_drawn_by_weight():
         assert abs(counts[name] - 1000 * share) < 3 * np.sqrt(1000 * share * (1 - share))
         numbers = [number for of, pair in batches if of == name for number in pair]
         assert numbers == list(range(2 * counts[name]))  # as if it were alone
-    again = Mixture(collators, weights, 2, 1000, seed=5)
-    assert again(rows(14, 15)) == batches[7]  # the number alone decides, after a resume too
+    assert Mixture(collators, weights, 2, 1000, seed=5)(rows(14, 15)) == batches[7]  # resumed
     assert list(mixture.sample(1, 20, 2, (0, 1), 0)) == [("a", 12), ("b", 6), ("c", 2)]
 
 

@@ -55,6 +55,10 @@ class Folder:
     ) -> None:
         self.path, self.skipped = os.fspath(path), skipped
         self._without = {os.path.realpath(folder) for folder in without}
+        try:
+            plain(include)
+        except ValueError as error:  # the list of checksums, which has the patterns, is UTF-8
+            raise InputError(f"include: {error}") from None
         self._include = tuple(include)
         self.checksums: dict[str, str] = {INCLUDED: "\n".join(include)} if include else {}
         """The SHA-256 of each file by id; ``UNREAD`` after errors, or without a parser."""

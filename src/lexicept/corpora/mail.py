@@ -91,8 +91,9 @@ def _other_forms(mail: Any) -> Iterator[EmailMessage]:
         if part.get_content_type() == "multipart/alternative" and part.is_multipart():
             forms = [[*form.walk()] for form in part.get_payload()]
             types = [{inner.get_content_type() for inner in form} for form in forms]
-            read = next((n for type_ in FORMS for n, of in enumerate(types) if type_ in of), 0)
-            yield from chain(*forms[:read], *forms[read + 1 :])
+            ranks = [[name in inside for name in FORMS] for inside in types]
+            best = ranks.index(max(ranks)) if ranks else 0
+            yield from chain(*forms[:best], *forms[best + 1 :])
 
 
 def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator[Section]:

@@ -293,7 +293,7 @@ class TrainingConfig:
             try:
                 replace(self, data=further, more_data=())
             except InputError as error:
-                raise InputError(f"more_data {index}: {error}") from None
+                raise InputError(f"more_data[{index}]: {error}") from None
         data, loss, model = self.data, self.loss, self.model
         if not data.corpus:
             raise InputError("data.corpus is missing: the documents to train on")

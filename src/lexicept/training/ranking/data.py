@@ -293,13 +293,8 @@ class Collator:
 
 
 class Mixture:
-    """Batches of several collections. A batch is of one collection, drawn by weight, and goes on
-    where the collection's last batch ended.
-
-    Args:
-        weights: of the collections.
-        size: samples of a batch.
-        count: number of batches.
+    """``count`` batches of ``size`` samples over several collections. A batch is of one collection,
+    drawn by ``weights``, and goes on where the collection's last batch ended.
     """
 
     def __init__(
@@ -327,5 +322,5 @@ class Mixture:
         self, side: int, count: int, size: int, share: tuple[int, int], seed: int
     ) -> Iterator[dict[str, Any]]:
         """Yield the features of a sample of all collections, by weight; see ``Collator.sample``."""
-        for collator, of_all in zip(self._collators, self._shares, strict=True):
-            yield from collator.sample(side, math.ceil(count * of_all), size, share, seed)
+        for collator, weight in zip(self._collators, self._shares, strict=True):
+            yield from collator.sample(side, math.ceil(count * weight), size, share, seed)

@@ -119,8 +119,8 @@ def train(
         torch.manual_seed(config.optimizer.seed)  # with or without SAE training before
         set_trainable(encoder, config)
         with processes.main_process_first():
-            read = zip(runs, [data, *further], strict=True)
-            collators = [_collator(each, of_run.training, encoder) for each, of_run in read]
+            pairs = zip(runs, [data, *further], strict=True)
+            collators = [_collator(each, read.training, encoder) for each, read in pairs]
             trainer = _trainer(run, data, encoder, collators, callbacks)
         trainer.fit()
         if writes:
@@ -158,7 +158,7 @@ def _announce(encoder: Encoder, config: TrainingConfig) -> None:
 
 
 def _collator(run: RunFolder, data: TrainingData, encoder: Encoder) -> Collator:
-    """Return what makes the batches of a collection."""
+    """Return the collator of a collection."""
     settings, optimizer, backbone = run.config.data, run.config.optimizer, encoder.backbone
     prompts = encoder.prompt("query"), encoder.prompt("document")
     source: Backbone | tuple[CachedStates, CachedStates] = backbone
