@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip --disable-pip-version-check install
+# Modules are compiled on all cores, as pip does on one; packages bring a few files for other Pythons.
+PIP := $(BIN)/pip --disable-pip-version-check install --no-compile
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || true
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: demo test check docs bench soak clean
@@ -48,15 +50,18 @@ $(VENV)/.demo: pyproject.toml
 	@echo "Installing lexicept into $(VENV): 0.7 GB on disk."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.demo
 	@echo "Installing MkDocs: 0.2 GB more."
 	$(PIP) -e '.[docs]'
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
 	@echo "Installing torch (CPU), all extras and the test tools (Ray, mypy, ...): 3.7 GB more."
 	$(PIP) torch==2.13.0
 	$(PIP) -e '.[dev]'
+	$(COMPILE)
 	touch $@
