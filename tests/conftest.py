@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # The first call of a compiled kernel takes longer than any deadline.
 settings.register_profile("lexicept", deadline=None)
 settings.load_profile("lexicept")
+# Ray's workers give way to every other process by default, such as the next tests.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 TEXTS = [
     "How do I join two file paths? Use os.path.join.",
