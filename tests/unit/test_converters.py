@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SparseEncoder
 
 from lexicept.encoding.head_settings import HeadSettings
+from lexicept.encoding.index_settings import IndexSettings
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.loading import quiet_transformers
@@ -55,6 +56,7 @@ def read(folder: Path) -> Encoder:
     return read_model(folder, model_format)
 
 
+LEARNED = IndexSettings("splade")
 PROMPTED = {"query": "kilo: ", "document": "ba de "}
 SOURCES: dict[str, Callable[[Path, Path], Path]] = {
     "naver/splade": lambda folder, masked: Path(shutil.copytree(masked, folder)),
@@ -208,7 +210,7 @@ def own(masked: Path, **settings: Any) -> Encoder:
     with torch.no_grad():
         head.weight.add_(0.1 * torch.randn_like(head.weight))
     head.settings = HeadSettings(**settings)
-    return Encoder.of(Backbone.from_pretrained(str(masked)), head)
+    return Encoder.of(Backbone.from_pretrained(str(masked)), head, LEARNED)
 
 
 def test_special_tokens_stay_out(masked, tmp_path):
@@ -228,8 +230,8 @@ def test_special_tokens_stay_out(masked, tmp_path):
         write_model(encoder, Kind.splade, tmp_path / "none")
 
 
-def with_head(masked: Path, head: Any) -> Encoder:
-    return Encoder.of(Backbone(str(masked), special_tokens=True), head)
+def with_head(masked: Path, head: Any, weighting: IndexSettings = LEARNED) -> Encoder:
+    return Encoder.of(Backbone(str(masked), special_tokens=True), head, weighting)
 
 
 def head_of(masked: Path, **settings: Any) -> VocabularyHead:
@@ -269,6 +271,7 @@ REFUSED: list[tuple[str, Callable[[Path], SparseEncoder], Kind]] = [
     ("query_max_active_dims: limits", made(query_max_active_dims=3), LIBRARY),
     ("query_max_active_dims, document_max_active_dims, pruning: limits", made(**LIMITED), LIBRARY),
     ("query_scale", made(query_scale=2), LIBRARY),
+    ("BM25 weighting", lambda masked: with_head(masked, head_of(masked), IndexSettings()), LIBRARY),
     ("take the maximum", made(pooling="sum"), SPLADE),
     ("no root of sums", made(pooling="sqrt_sum"), LIBRARY),
     ("second logarithm", made(double_log=True), SPLADE),

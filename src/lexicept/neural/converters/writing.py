@@ -103,6 +103,7 @@ def refusal(encoder: Encoder, layout: Kind) -> str | None:
         (pools_itself and settings.pooling != "max", "that layout's readers take the maximum"),
         (settings.pooling == "sqrt_sum", "that layout has no root of sums (pooling sqrt_sum)"),
         (pools_itself and settings.double_log, "a second logarithm is in no reader of that layout"),
+        (encoder.index_settings.weighting == "bm25", "its BM25 weighting has no place there"),
     ):
         if refused:
             return reason
