@@ -109,7 +109,8 @@ def test_the_command(run, model):
     assert output["fvu"] > 0
     assert len(output["histogram"]) == len(EDGES)
     assert sum(output["histogram"]) == round(40 * (1 - output["dead"]))
-    printed = run(*arguments).out
+    run("build", model / "corpus.jsonl", "--model", model / "model", "--out", model / "index")
+    printed = run("sae", "report", model / "index", model / "corpus.jsonl").out
     assert f"FVU {output['fvu']:.4f}" in " ".join(printed.split())
 
 

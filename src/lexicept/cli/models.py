@@ -32,16 +32,17 @@ def report(model: Path, documents: str, *, as_json: bool = False) -> None:
     Shows how many latents fire how often, and how many never do.
 
     Args:
-        model: folder of a saved model with an SAE.
+        model: folder of a saved model with an SAE, or an index, for its concepts.
     """
     require_training()
     from lexicept.corpora import read_documents
     from lexicept.neural.converters.reading import open_encoder
     from lexicept.neural.sae.quality import EDGES, report_sae
+    from lexicept.pipelines.convert import model_of
     from lexicept.progress import ProgressLine
 
     with working("loading"):
-        encoder = open_encoder(model)
+        encoder = open_encoder(model_of(str(model))[0])
     autoencoder, transform = encoder.head.autoencoder, encoder.head.before_autoencoder
     if autoencoder is None:
         raise InputError(f"{model}: the model has no SAE")
@@ -53,12 +54,8 @@ def report(model: Path, documents: str, *, as_json: bool = False) -> None:
     if as_json:
         print_json(asdict(quality))
         return
-    lines = [
-        ("tokens", f"{quality.tokens:,}"),
-        ("FVU", f"{quality.fvu:.4f}"),
-        ("active per token", f"{quality.l0:.2f}"),
-        ("dead", f"{quality.dead:.2%}"),
-    ]
+    lines = [("tokens", f"{quality.tokens:,}"), ("FVU", f"{quality.fvu:.4f}")]
+    lines += [("active per token", f"{quality.l0:.2f}"), ("dead", f"{quality.dead:.2%}")]
     for edge, latents in zip(EDGES, quality.histogram, strict=True):
         if latents:
             lines.append((f"fire on up to {10**edge:.3g}", f"{latents:,}"))

@@ -87,9 +87,7 @@ def convert(
         raise InputError(f"number is a setting of ONNX graphs, not of {to}")
     from lexicept.neural.converters.reading import find_model
 
-    texts = None
-    if (Path(source) / MANIFEST).is_file():
-        source, texts = _concepts_of(Path(source))
+    source, texts = model_of(source)
     folder, kind = find_model(source)
     if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
         model = source if kind is None else str(folder)
@@ -101,13 +99,16 @@ def convert(
     return _convert_model(source, folder, kind, to, target, number or "float32")
 
 
-def _concepts_of(path: Path) -> tuple[str, Sequence[str]]:
-    """Return the folder of the model of an index's concepts, and the documents."""
-    index = IndexReader.open(path)
+def model_of(source: str) -> tuple[str, Sequence[str] | None]:
+    """Return the model of an index's concepts, and the documents; any other source, and None.
+    Raises InputError for an index without concepts."""
+    if not (Path(source) / MANIFEST).is_file():
+        return source, None
+    index = IndexReader.open(source)
     index.span("concepts")  # raises InputError without concepts
     folder = index.folder / "concepts"
-    source = MINI if (folder / PACKAGED).exists() else str(folder / "model")
-    return source, Contents(index.folder)
+    packaged = (folder / PACKAGED).exists()
+    return MINI if packaged else str(folder / "model"), Contents(index.folder)
 
 
 def _convert_sae(
