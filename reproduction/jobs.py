@@ -160,6 +160,9 @@ class TrainingJob:
     empty for the config's seed. Data and token states are shared."""
     averaged: Items[Seed] = ()
     """Seeds of the trainings whose mean is the model (SPLARE); empty for the config's seed."""
+    rounds: Count = 1
+    """Number of trainings in a row, each from the model of the training before, with other samples
+    and the schedules anew."""
     tuning: TuningChoice | None = None
     """Values to choose by short trainings before; null for the config's values."""
     rra: RRAChoice | None = None

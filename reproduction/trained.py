@@ -43,6 +43,9 @@ CACHES = {"states": "states", "teacher": "embeddings"}
 """Folders of a run's caches → folders of the caches of all runs; a cache has a folder for each
 model and texts."""
 
+ROUND_SEEDS = 1000
+"""Difference of the seeds of a training and of the next round."""
+
 ANISOTROPY_TEXTS = 1000
 """Number of first documents whose tokens are compared."""
 
@@ -90,10 +93,8 @@ def models_of(job: TrainingJob, data: Data) -> Iterator[TrainedModel]:
         base = config if seed is None else seeded(config, seed)
         final = load_config(_pretrained(job, base, data), changes)
         paths = [
-            trained(
-                replace(final, optimizer=replace(final.optimizer, seed=each)),
-                data.work,
-                data.progress,
+            _trained_in_rounds(
+                replace(final, optimizer=replace(final.optimizer, seed=each)), job.rounds, data
             )
             for each in job.averaged or (final.optimizer.seed,)
         ]
@@ -217,6 +218,20 @@ def trained(config: TrainingConfig, work: Path, progress: Progress) -> Path:
         _unlink(shared, prepared)
         shutil.rmtree(folder / "work")
     return folder / "model"
+
+
+def _trained_in_rounds(config: TrainingConfig, rounds: int, data: Data) -> Path:
+    """Return the model of the last round of a configuration; see ``TrainingJob.rounds``."""
+    path = trained(config, data.work, data.progress)
+    for index in range(1, rounds):
+        data.progress("rounds", index, rounds, "")
+        again = replace(
+            config,
+            model=replace(config.model, start=str(path), initial_active_dims=None),
+            optimizer=replace(config.optimizer, seed=config.optimizer.seed + ROUND_SEEDS * index),
+        )
+        path = trained(again, data.work, data.progress)
+    return path
 
 
 def _shared(config: TrainingConfig, folder: Path) -> dict[str, Path]:

@@ -24,6 +24,7 @@ from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.heads.language import language_head
 from lexicept.neural.sae.model import SAE
 from lexicept.progress import silent
+from lexicept.training.ranking.config import load_config
 from lexicept.training.ranking.losses import fraction_unexplained
 from lexicept.training.sae import trainer as sae_trainer
 from reproduction import data as data_module
@@ -593,6 +594,17 @@ def test_rows_of_one_training_share_the_model(tiny):
         lengths.append(run_training(job, tiny).values["beir document length"])
     assert lengths[1] == 3 < lengths[0]
     assert len(list((tiny.work / "runs").iterdir())) == 1
+
+
+def test_a_round_starts_from_the_model_before(tiny):
+    config = short_training(2)
+    config["model"]["initial_active_dims"] = 8
+    run_training(training_job(config, rounds=2), tiny)
+    runs = [(load_config(run / "config.yaml"), run) for run in (tiny.work / "runs").iterdir()]
+    (first, before), (second, after) = sorted(runs, key=lambda run: run[0].optimizer.seed)
+    assert (first.model.start, second.model.start) == (None, str(before / "model"))
+    assert second.model.initial_active_dims is None
+    assert [(run / "vectors").exists() for run in (before, after)] == [False, True]
 
 
 @pytest.mark.parametrize("vocabulary", ["corpus", "training"])
