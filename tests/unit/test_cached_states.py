@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lexicept.errors import LexiceptWarning
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.vocabulary import VocabularyHead
@@ -42,10 +42,20 @@ def test_cached_states_are_the_backbone_s_in_half_precision(bert, tmp_path):
     for i, sample in enumerate(TEXTS):
         expected = states_of(bert, sample)
         assert torch.allclose(states[position == i], expected, rtol=2e-3, atol=1e-4)
-    windows = bert.windows([TEXTS[2]])
-    assert len(windows) == 3  # of 62 tokens, neighbours sharing 32
+    assert len(bert.windows([TEXTS[2]])) == 3  # of 62 tokens, neighbours sharing 32
     assert (position == 2).sum() == len(TEXTS[2].split())
     assert np.load(folders(tmp_path)[0] / "000000.npy").dtype == np.float16
+
+
+def test_another_window_has_other_states_and_half_precision_has_an_end(tmp_path):
+    backbone = tiny_backbone(tmp_path / "bert")
+    whole, _ = CachedStates.build(tmp_path, backbone, TEXTS).read([2])
+    backbone.max_seq_length = 20
+    assert not torch.equal(CachedStates.build(tmp_path, backbone, TEXTS).read([2])[0], whole)
+    norms = [part for part in backbone.modules() if isinstance(part, torch.nn.LayerNorm)]
+    torch.nn.init.constant_(norms[-1].weight, 1e6)
+    with pytest.raises(InputError, match="states beyond 65,504, or not finite"):
+        CachedStates.build(tmp_path, backbone, TEXTS)
 
 
 def test_any_texts_in_any_order(bert, tmp_path):

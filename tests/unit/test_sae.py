@@ -156,8 +156,8 @@ def test_a_decoder_by_least_squares():
         sae.W_enc.copy_(2 * torch.eye(16))
         sae.b_dec.fill_(-9)  # every latent fires: z = 2 (x − b_dec)
     sae.decoder = False
-    report = fit_decoder(sae, [states(4000), states(4000, seed=1)])
-    assert (sae.decoder, report.tokens) == (True, 2 * 256)  # every tenth block of 256
+    report = fit_decoder(sae, [*states(4000).split(200), states(4000, seed=1)])
+    assert (sae.decoder, report.tokens) == (True, 2 * 200 + 256)  # every tenth block of up to 256
     # z ᵀz has the smallest eigenvalue 4 n: r = 4 (81 + 1) shrinks rows by less than r / 4 n.
     assert torch.allclose(sae.W_dec, torch.eye(16) / 2, atol=0.01)
     assert report.fvu < 0.001
@@ -272,8 +272,7 @@ def test_sinks_are_left_out_and_what_is_not_finite_stays():
 
 
 def test_a_stream_with_sinks_gives_what_one_without_them_does():
-    random = torch.Generator().manual_seed(0)
-    states = F.normalize(torch.randn(40, 8, generator=random), dim=1)
+    states = F.normalize(torch.randn(40, 8, generator=torch.Generator().manual_seed(0)), dim=1)
     with_sinks = torch.cat([states[:10], 1000 * states[:1], states[10:], 200 * states[5:7]])
 
     def first(read, drop_sinks=True):
@@ -294,8 +293,7 @@ def test_a_transform_is_what_is_read(backbone, texts):
         for transform in (None, lambda h: 2 * h[:, :5])
     )
     assert torch.equal(read, 2 * plain[:, :5])
-    trained = train_sae(backbone, texts, SMALL, transform=lambda h: h[:, :5])
-    assert trained.d_in == 5
+    assert train_sae(backbone, texts, SMALL, transform=lambda h: h[:, :5]).d_in == 5
 
 
 def test_texts_without_tokens(backbone):

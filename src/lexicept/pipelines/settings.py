@@ -65,8 +65,8 @@ class ConceptSettings(Settings):
     SAE was trained (to earlier tokens if the SAE does not say), and to all tokens for an SAE
     that is trained here."""
     max_query_tokens: Count | None = None
-    """Tokens, special tokens included, after which the model cuts queries. By default the model's
-    length; lexicept-mini, and any model without a length, reads whole texts in windows."""
+    """Tokens, also special ones, after which the model cuts queries, rounded up to full windows. By
+    default the model's length; lexicept-mini, and models without a length, read whole texts."""
     max_document_tokens: Count | None = None
     """Tokens after which the model cuts documents. By default the model's length."""
     embed_model: bool = False

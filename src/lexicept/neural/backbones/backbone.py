@@ -313,11 +313,11 @@ class Backbone(Transformer):  # type: ignore[misc]
                 raise InputError(f"expected texts, not {type(text).__name__}: {text!r:.80}")
         texts = self._prepend_prompt(list(inputs), prompt) if prompt else list(inputs)
         windows = self.windows(texts, max_length, kwargs.get("task"))
-        return join_windows(windows, self._padding) if windows else {}
+        return join_windows(windows, self.padding_id) if windows else {}
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Add ``token_embeddings``, ``token_mask`` and ``window_text`` to the features."""
-        windows = split_rows(features, self._padding)
+        windows = split_rows(features, self.padding_id)
         ids, mask = windows["input_ids"], windows["attention_mask"]
         step = max(1, BATCH_TOKENS // ids.shape[1])  # one long text may have 1,000 windows
         starts = range(0, len(ids), step)
@@ -366,11 +366,11 @@ class Backbone(Transformer):  # type: ignore[misc]
         """Yield the indices of windows of similar length, and the features that ``forward`` takes,
         on the model's device."""
         for indices in group_windows(windows, BATCH_TOKENS):
-            features = pad_windows([windows[i] for i in indices], self._padding)
+            features = pad_windows([windows[i] for i in indices], self.padding_id)
             yield indices, {name: value.to(self.model.device) for name, value in features.items()}
 
     @property
-    def _padding(self) -> int:
+    def padding_id(self) -> int:
         """Token at masked places: 0 without a padding token that has an embedding."""
         padding = self.tokenizer.pad_token_id
         return 0 if padding is None or padding in self.unreadable else int(padding)
@@ -378,7 +378,7 @@ class Backbone(Transformer):  # type: ignore[misc]
     @property
     def _unknown(self) -> int:
         unknown = self.tokenizer.unk_token_id
-        return self._padding if unknown is None or unknown in self.unreadable else int(unknown)
+        return self.padding_id if unknown is None or unknown in self.unreadable else int(unknown)
 
 
 def _packaged_model(config: PretrainedConfig, path: Path) -> PreTrainedModel:

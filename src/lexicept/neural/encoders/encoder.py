@@ -104,8 +104,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         try:
             modules = json.loads(text)
             backbone = Backbone.load(str(folder))
-            head_type = _head_type(modules[1]["type"])
-            head = head_type.load(str(folder), subfolder=modules[1]["path"])
+            head = _head_type(modules[1]["type"]).load(str(folder), subfolder=modules[1]["path"])
             encoder = cls.of(backbone, head, IndexSettings.read(folder))
             encoder.read_settings(folder)
             if (folder / f"{_NAMES}.bin").exists():

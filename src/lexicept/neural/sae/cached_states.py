@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lexicept.encoding.light_encoder import LightEncoder
 from lexicept.encoding.windows import Window
-from lexicept.errors import IndexFormatError
+from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.compiled import in_order, num_threads
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.blocks import autocast, has_bfloat16
@@ -211,6 +211,8 @@ def _states(
         window_states = torch.as_tensor(states).half().cpu().split(lengths[indices].tolist())
         for index, values in zip(indices, window_states, strict=True):
             written[ends[index] - len(values) : ends[index]] = values.numpy()
+    if not np.isfinite(written).all():
+        raise InputError("states beyond 65,504, or not finite, can't be kept in half precision")
     starts = np.zeros(len(texts) + 1, np.int64)
     np.add.at(starts, [window.text + 1 for window in windows], lengths)
     keys = np.array([window.key() for window in windows], np.int64).reshape(-1, 2)
@@ -232,6 +234,7 @@ def _fingerprint(
         digest.update(b"causal")
     if backbone.special_tokens:
         digest.update(b"special tokens")
+    digest.update(f"windows of {backbone.window}".encode())
     if (length := backbone.max_tokens(task)) is not None:
         digest.update(f"cut at {length}".encode())
     return digest.hexdigest()

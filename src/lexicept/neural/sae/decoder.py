@@ -36,7 +36,7 @@ def fit_decoder(sae: SAE, batches: Iterable[Tensor]) -> SAEReport:
     held_out: list[Tensor] = []
     tokens = 0
     for batch in batches:
-        for index, block in enumerate(batch.split(BLOCK)):
+        for index, block in enumerate(batch.split(BLOCK), len(fitted) + len(held_out)):
             (held_out if index % HELD_OUT == HELD_OUT - 1 else fitted).append(block)
         tokens += len(batch)
         if tokens >= FITTED_TOKENS:

@@ -83,7 +83,7 @@ def report_states(batches: Iterable[Tensor], sae: SAE) -> SAEReport:
     bins = np.searchsorted(EDGES, np.log10(counts[counts > 0] / tokens))
     return SAEReport(
         tokens,
-        fvu=errors / variance if variance > 0 else 0.0,
+        fvu=errors / variance if variance > 0 else float(errors > 0),
         l0=float(counts.sum()) / tokens,
         dead=float((counts == 0).mean()),
         histogram=tuple(np.bincount(bins, minlength=len(EDGES)).tolist()),

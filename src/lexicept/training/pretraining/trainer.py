@@ -202,7 +202,7 @@ class MaskedLoop(Loop[list[MaskableWindow]]):
         ids = pad_sequence(
             [torch.tensor(window.token_ids) for window in windows],
             batch_first=True,
-            padding_value=self.backbone.tokenizer.pad_token_id or 0,
+            padding_value=self.backbone.padding_id,
         ).to(device)
         attention = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
         window_indices = [index for index, window in enumerate(windows) for _ in window.positions]

@@ -78,8 +78,8 @@ class ModelSettings:
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document of the trained model; null for all."""
     max_query_tokens: Length | None = None
-    """Length at which the trained model cuts queries, special tokens included, as in papers'
-    evaluations; null reads whole queries, in windows, or follows ``start``."""
+    """Length at which the trained model cuts queries, special tokens included, rounded up to whole
+    windows; null reads whole queries or follows ``start``."""
     max_document_tokens: Length | None = None
     """Length at which the trained model cuts documents, also in SAE training; null likewise."""
     pruning: Pruning | None = None
