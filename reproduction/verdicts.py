@@ -248,7 +248,8 @@ class Table:
         measures = [] if column is None else measures_of(column, self.size)
         if column is not None and name not in measures and against in self.outcome.results:
             tests = [self.difference(row, against, measure) for measure in measures]
-            return _mean_difference(tests, column.scale)
+            trained = any(self.is_trained(each) for each in (row, against) if isinstance(each, str))
+            return mean_difference(tests, column.scale, trained)
         names = [row] if isinstance(against, float) else [row, against]
         for each in names:
             result = self.result(each)
@@ -337,13 +338,19 @@ def _matrix(trainings: Sequence[Mapping[str, float]], queries: Iterable[str]) ->
     return [[values[query] for query in queries] for values in trainings]
 
 
-def _mean_difference(tests: Sequence[Estimate | None], scale: float) -> Estimate | None:
+def mean_difference(
+    tests: Sequence[Estimate | None], scale: float, same_trainings: bool
+) -> Estimate | None:
+    """Return the mean over datasets, which are independent but for trainings of the same models:
+    these leave the error of the mean as large as of a dataset."""
     measured = [test for test in tests if test is not None]
     if not measured or len(measured) < len(tests):
         return None
     mean = scale * float(np.mean([test.difference for test in measured]))
-    error = scale * float(np.sqrt(sum(test.error**2 for test in measured))) / len(measured)
-    return Estimate(mean, error, min(test.freedom for test in measured))
+    errors = [test.error for test in measured]
+    error = float(np.mean(errors) if same_trainings else np.linalg.norm(errors) / len(errors))
+    freedom = min((test.freedom for test in measured if test.error), default=1.0)
+    return Estimate(mean, scale * error, freedom)
 
 
 def run_tests(table: Table) -> list[Contrast]:
@@ -399,9 +406,9 @@ def answer_checks(table: Table, tests: Sequence[Contrast]) -> list[CheckAnswer]:
     detectable = [0.0] * len(checks)
     for place, (number, step, test) in enumerate(steps):
         true = test.difference < 0 if step.below else test.difference > step.least
-        within_chance = p_values.get(place, 0.0) >= LEVEL
+        within_chance = p_values.get(place, test.p(step.least)) >= LEVEL
         if within_chance:
-            least = test.detectable(LEVEL / len(random))
+            least = test.detectable(LEVEL / max(1, len(random)))
             detectable[number] = max(detectable[number], least)
         answers[number].append("undecided" if within_chance else "holds" if true else "fails")
     return [

@@ -11,7 +11,15 @@ from lexicept.encoding.sources import DEFAULT_BACKBONE
 from reproduction.estimates import CostCurve, Estimate, recorded_cost
 from reproduction.recipe import Check, Column, Expected, ExpectedRow, Recipe, Row, read_job
 from reproduction.run import Outcome, Result
-from reproduction.verdicts import Comparison, Contrast, Table, combined, compare, run_tests
+from reproduction.verdicts import (
+    Comparison,
+    Contrast,
+    Table,
+    combined,
+    compare,
+    mean_difference,
+    run_tests,
+)
 
 QUERIES = [f"q{i}" for i in range(60)]
 RETRIEVAL = read_job({"retrieval": {"datasets": [{"name": "tiny"}]}}, "row")
@@ -127,11 +135,16 @@ def test_a_bound_is_a_test_too():
 
 
 def test_costs_without_training_have_no_chance():
-    check = Check("cheaper", COST, rising=("a", "b"))
-    table = recipe(check)
-    for cost, answer in ((1.001, "holds"), (0.999, "fails"), (1.0, "fails")):
+    table = recipe(Check("cheaper", COST, rising=("a", "b")))
+    for cost, answer in ((1.001, "holds"), (0.999, "fails"), (1.0, "undecided")):
         checked = compared(table, result("a", 0.5), result("b", 0.5, cost=cost)).checks[0]
         assert checked.answer == answer
+
+
+def test_trainings_that_datasets_share_make_their_mean_no_surer():
+    tests = [Estimate(0.1, 0.03, 2.0), Estimate(0.3, 0.04, 50.0), Estimate(0.2, 0.0, 1.0)]
+    for shared, error in ((False, 0.05 / 3), (True, 0.07 / 3)):
+        assert mean_difference(tests, 100.0, shared) == pytest.approx((20.0, 100 * error, 2.0))
 
 
 def test_a_missing_row_is_named():
