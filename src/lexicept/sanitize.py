@@ -19,8 +19,9 @@ def safe(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Remove line breaks, control characters and repeated spaces."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """Remove line breaks, control characters and repeated spaces, but not joiners inside words."""
+    joiners = "\u200c\u200d\xad"
+    return " ".join("".join(c if c.isprintable() or c in joiners else " " for c in text).split())
 
 
 def shortened(text: str, most: int) -> str:

@@ -672,6 +672,7 @@ def test_addresses_by_a_template(page):
         ("a b/x.y.html", "a b/x.y.html#ä"): "https://a.b/a%20b/x.y#%C3%A4",
         ("notes#1.txt", None): "https://a.b/notes%231",
         ("plain", None): "https://a.b/plain",
+        ("price$&list.md", None): "https://a.b/price$&list",
     }
     call = "async (given) => (await import('/document.js')).filled(...given)"
     for ids, address in expected.items():

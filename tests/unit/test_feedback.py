@@ -30,14 +30,12 @@ TEXTS = {
 @pytest.fixture
 def index(tmp_path, _vowels):
     """Words, and vowels as concepts."""
-    built = build(tmp_path / "index", TEXTS, concepts=VocabularySettings(Splade()))
-    return lexicept.Index(built)
+    return lexicept.Index(build(tmp_path / "index", TEXTS, concepts=VocabularySettings(Splade())))
 
 
 def test_the_centroid_counts_documents_alike():
     documents = sp.csr_array(np.array([[3.0, 4.0, 0, 0], [0, 0, 0, 100.0], [0, 0, 0, 0]]))
-    vector = centroid(documents, 4).toarray()
-    assert vector == pytest.approx(np.array([[0.2, 4 / 15, 0, 1 / 3]]))
+    assert centroid(documents, 4).toarray() == pytest.approx(np.array([[0.2, 4 / 15, 0, 1 / 3]]))
     assert centroid(documents, 1).toarray() == pytest.approx(np.array([[0, 0, 0, 1 / 3]]))
 
 
@@ -95,6 +93,8 @@ def test_documents_like_one(index):
     assert best.explanation is not None
     assert best.explanation.score == pytest.approx(best.score)
     assert [hit.id for hit in index.search(index.like("1", "-milk"), vocabulary="words")] == ["4"]
+    index.add([{"id": "empty", "text": ""}])
+    assert index.search(index.like("empty")) == []
     alone = index.like("1").added
     key = next(iter(alone))
     query = replace(index.reader.parse("feline"), added={key: 2.0, ("words", 0): 0.5})
@@ -135,6 +135,7 @@ def test_feedback_of_nothing(index, feedback, message):
 )
 def test_spelling(index, query, meant):
     assert index.search(query).did_you_mean == meant
+    assert index.search_many(iter([query]))[0].did_you_mean == meant
 
 
 def test_suggestions_are_words_of_documents(index):
@@ -173,8 +174,7 @@ def test_several_queries_from_a_file(index, run, tmp_path):
         assert [answer["id"] for answer in answers] == names
         ids = [[hit["id"] for hit in answer["results"]] for answer in answers]
         assert ids == [["1"], ["5"]]
-    output = run("search", str(index.path), "--queries", str(lines))
-    assert "3: weather" in output.out
+    assert "3: weather" in run("search", str(index.path), "--queries", str(lines)).out
 
 
 def test_feedback_on_the_command_line(index, run):
@@ -184,8 +184,7 @@ def test_feedback_on_the_command_line(index, run):
     assert [hit["id"] for hit in marked["results"]] == [hit.id for hit in expected]
     assert marked["did_you_mean"] == "feline feline"
     assert len(marked["added"]) == 3
-    output = run("search", path, "felnie", "--feedback", "2", *words)
-    assert "did you mean: feline" in output.err
+    assert "did you mean: feline" in run("search", path, "felnie", "--feedback", "2", *words).err
     like = run("search", path, "--like", "1", *words)
     assert "documents like 1" in like.out
 

@@ -16,13 +16,14 @@ def test_a_match_has_a_word_of_text_or_title_and_the_snippet_is_there(tmp_path):
     documents = [
         Document("a", f"{filler}Fallback plans. Falling cats and a Cat fall. {filler}", "Kittens"),
         Document("b", "Nothing\n\n of that.", "A falls"),
+        Document("c", f"First words. {filler * 25}", "Owls"),  # longer than what is searched
     ]
     builder = IndexBuilder(tmp_path / "index")
     builder.add_documents(documents, {})
     builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
     builder.commit()
     index = IndexReader.open(tmp_path / "index")
-    query = index.weigh(["fall cats"])
+    query = index.weigh(["fall cats owls"])
     hits = index.rank(query, 10)[0]
     described = zip(hits, matches_of(index, query, hits), strict=True)
     found = {
@@ -35,6 +36,7 @@ def test_a_match_has_a_word_of_text_or_title_and_the_snippet_is_there(tmp_path):
     assert snippet.endswith("word…")
     assert "Falling cats and a Cat fall." in snippet
     assert found["b"] == ({"fall": "falls"}, "Nothing of that.")
+    assert found["c"][1].startswith("First words.")
 
 
 LONG = "word " * 100 + "owl " + "word " * 100 + "cat and owl " + "word " * 100

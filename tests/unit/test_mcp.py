@@ -66,6 +66,8 @@ def test_explain(pets):
         "word:cat: cats → Cats",
         "word:sleep: sleeping → sleep",
     ]
+    with_syntax = AgentTools(pets).explain('-zebra "cats" sleeping', "cats").splitlines()
+    assert "word:sleep: sleeping → sleep" in [line.split(maxsplit=1)[1] for line in with_syntax]
     shares = [float(line.split("%")[0]) for line in explanation[1:]]
     assert sum(shares) == pytest.approx(100, abs=0.2)
     assert "share no word" in AgentTools(pets).explain("sleep", "dogs")
@@ -164,6 +166,15 @@ def test_concepts(concepts):
         tools.get_concept(64)
     with pytest.raises(InputError, match="no concept '64': a list of concepts has its number"):
         tools.steer("x", {"concept:64": 1})
+
+
+def test_ids_as_shown_are_ids(tmp_path):
+    names = (f"{'folder/' * 40}long.md", "می\u200cخواهم.md")
+    documents = [{"id": name, "text": f"giraffe {name}"} for name in names]
+    tools = AgentTools(lexicept.build(documents, tmp_path / "x", vocabulary="words"))
+    shown = re.findall(r"(?m)^\d\. \[(.+?)\]", tools.search("giraffe"))
+    assert {*shown} == {*names}
+    assert all("giraffe" in tools.get_document(name) for name in shown)
 
 
 def test_answers_are_short_and_safe(tmp_path):

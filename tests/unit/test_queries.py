@@ -143,6 +143,8 @@ def test_or_beside_a_condition_is_refused(query):
 def test_a_minus_before_brackets_leaves_out_one_phrase():
     with pytest.raises(InputError, match="leaves out a single phrase or value"):
         parse('-("a b" "c d")', KINDS)
+    with pytest.raises(InputError, match="more than 32 phrases and excluded words"):
+        parse("cats" + ' -dogs "a b"' * 17, KINDS)
 
 
 @given(st.text(alphabet='ab "“”„«»「」()+-:`\\.<>=1year', max_size=60))

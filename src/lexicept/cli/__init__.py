@@ -85,9 +85,9 @@ def make_app(words: Sequence[str] | None = None) -> App:
 def main() -> None:
     """Run the command line; errors that name their cause are one line, without a traceback."""
     os.environ["PYTHONSAFEPATH"] = "1"  # no child imports from the current folder
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None if closed
         # Documents may have characters that a terminal or pipe can't encode.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        stream.reconfigure(errors="replace")
     from cyclopts import CycloptsError, UnknownOptionError
 
     if not (words := sys.argv[1:]):

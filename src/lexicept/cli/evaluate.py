@@ -71,8 +71,7 @@ def _values(report: Evaluation, title: str) -> Table:
     from lexicept.cli.display import folded, grid, plain
     from lexicept.measures import measure_named
 
-    columns = [folded(plain(name)) for name in report.systems]
-    table = grid([Column(no_wrap=True), *columns], title)
+    table = grid([Column(no_wrap=True), *[folded(plain(name)) for name in report.systems]], title)
     intervals = report.intervals()
     names = {key: None for results in report.systems.values() for key in results.values}
     for key in names:

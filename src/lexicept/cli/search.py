@@ -65,7 +65,9 @@ def search(
     """
     if feedback is not None and relevant:
         raise InputError("--feedback and --relevant can't be combined")
-    if queries is not None and (query or like or feedback or relevant or facet or steer):
+    if queries is not None and (
+        query or like or feedback is not None or relevant or facet or steer
+    ):
         other_options = "a query, --like, --relevant, --feedback, --facet or --steer"
         raise InputError(f"--queries can't be combined with {other_options}")
     if queries is None and query is None and like is None:

@@ -52,7 +52,8 @@ def matches_of(
             matches.append(Match(contribution, word))
         worth = {match.word.lower(): match.contribution.score for match in reversed(matches)}
         marks = [(start, word.lower(), worth.get(word.lower(), 0.0)) for _, start, word in terms]
-        start, end = snippet_bounds(hit.text, (mark for mark in marks if mark[0] < len(hit.text)))
+        length = min(len(hit.text), LONGEST)  # marks beyond are of the title
+        start, end = snippet_bounds(hit.text, (mark for mark in marks if mark[0] < length))
         snippet = " ".join(hit.text[start:end].split())
         described.append((matches, f"{'…' * (start > 0)}{snippet}{'…' * (end < len(hit.text))}"))
     return described

@@ -36,7 +36,7 @@ class Hits(list[Hit]):
     Args:
         top_k: the most results.
         vocabulary: the vocabulary that was searched; None for all.
-        written: the query as a person wrote it.
+        written: the query before it was parsed.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class Hits(list[Hit]):
         query: ParsedQuery,
         top_k: int,
         vocabulary: str | None = None,
-        written: str = "",
+        written: str | ParsedQuery = "",
     ) -> None:
         super().__init__(hits)
         self.query = query
         """The parsed query, as searched."""
-        self._index, self._vocabulary, self._written = index, vocabulary, written
+        self._index, self._vocabulary = index, vocabulary
+        self._written = written if isinstance(written, str) else ""
         self._complete = top_k >= JUDGED or len(self) < top_k
 
     @cached_property
     def total(self) -> int:
         """The number of all results, including results beyond ``top_k``."""
-        mask = self._index.matching(self.query, self._vocabulary)
-        return self._index.masks.num_documents(mask)
+        return self._index.masks.num_documents(self._index.matching(self.query, self._vocabulary))
 
     @cached_property
     def added(self) -> list[QueryTerm]:

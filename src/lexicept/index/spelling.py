@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +69,7 @@ def corrected(index: IndexReader, query: str, unknown: Iterable[str]) -> str:
     """Return a query with suggestions in place of unknown words; "" without suggestions. A word
     that is a token of the concepts' model is spelled right."""
     changed = query
-    for word in unknown:
+    for word in islice(unknown, 20):  # each is compared with all words
         if not _is_token(index, word) and (near := suggestions(index, word, 1)):
             changed = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", near[0].word, changed)
     return "" if changed == query else changed
@@ -119,5 +120,4 @@ def nearest(word: str, terms: Sequence[str], df: Integers, most: int, limit: int
         return []
     distances = cdist([word], terms, scorer=OSA.distance, score_cutoff=limit, dtype=np.uint8)[0]
     near = np.flatnonzero((distances <= limit) & (df > 0))
-    order = np.lexsort((near, -df[near], distances[near]))
-    return [int(number) for number in near[order[:most]]]
+    return [int(number) for number in near[np.lexsort((near, -df[near], distances[near]))[:most]]]

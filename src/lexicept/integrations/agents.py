@@ -120,7 +120,7 @@ class AgentTools:
         both are as a whole. The shares add up to the whole score."""
         explanation = self._fresh().explain(query, document_id)
         score, text = explanation.score, explanation.content
-        head = f'[{_name(document_id)}] for "{_name(query)}": score {score:.4g}'
+        head = f'[{_id(document_id)}] for "{_name(query)}": score {score:.4g}'
         if not score:
             return f"{head}; the two share no word and no concept"
         lines = []
@@ -129,11 +129,11 @@ class AgentTools:
                 words = one_line(f": {part.words}") if part.words else ""
                 lines.append(f"{part.score / score:5.1%} {part.name}{words}")
                 continue
-            query_words = spelled(query, part.in_query, 3)
+            query_words = spelled(explanation.query, part.in_query, 3)
             document_words = spelled(text, part.in_document, 3)
             matched = one_line(f": {query_words} → {document_words}") if document_words else ""
             largest = part.parts[0]
-            term = shown_term(largest, query, text)
+            term = shown_term(largest, explanation.query, text)
             name = _term_key(largest.vocabulary, largest.dimension, term)
             if "," in (composition := part.composition(score)):
                 name += f" ({composition})"
@@ -212,10 +212,10 @@ class AgentTools:
         for example in concept["examples"][:5]:
             before, fired, after = (example[key] for key in ("before", "fired", "after"))
             passage = one_line(f"{before}[{fired}]{after}")
-            lines.append(f"in {_name(example['document_id'])}: …{passage}…")
+            lines.append(f"in {_id(example['document_id'])}: …{passage}…")
         near = [f"concept:{n['number']} {one_line(n['label'])}" for n in concept["nearest"][:5]]
         lines += [f"similar: {', '.join(near)}"] if near else []
-        best = [f"{_name(d['id'])} {one_line(d['title'])}" for d in concept["top_documents"]]
+        best = [f"{_id(d['id'])} {one_line(d['title'])}" for d in concept["top_documents"]]
         lines += [f"most of it: {'; '.join(best)}"] if best else []
         return _bounded(f"concept:{number} {name}, in {documents:,} {reader.unit}", lines, "lines")
 
@@ -249,8 +249,7 @@ class AgentTools:
         reader = index.reader
         steering = numbers_by_dimension(reader, "factors", factors)
         parsed = replace(index.parse(query), steering=steering)
-        query_vector = reader.query_vectors([parsed]).data
-        heaviest = float(query_vector.max(initial=0)) or 1.0
+        heaviest = float(reader.query_vectors([parsed]).data.max(initial=0)) or 1.0
         weights = numbers_by_dimension(reader, "add", add)
         changed = replace(parsed, added={key: w * heaviest for key, w in weights.items()})
         hits = index.search(changed, top_k, filter=filter)
@@ -293,11 +292,15 @@ def _heading(document: Document, score: float | None = None) -> str:
     fields = one_line("; ".join(values))
     fields = f"\n{shortened(fields, SNIPPET)}" if fields else ""
     scored = "" if score is None else f" (score {score:.4g})"
-    return f"[{_name(document.id)}]{shortened(title, SNIPPET)}{scored}{fields}"
+    return f"[{_id(document.id)}]{shortened(title, SNIPPET)}{scored}{fields}"
 
 
 def _name(text: str) -> str:
     return shortened(one_line(text), 200)
+
+
+def _id(text: str) -> str:
+    return shortened(safe(text), 1_000)
 
 
 def _bounded(

@@ -124,14 +124,13 @@ def serve(
     if api_key_file is not None and not http:
         raise ParameterError("{0} requires {1}", "api_key_file", "http")
     key = None if api_key_file is None else read_key(api_key_file)
-    opened = index if isinstance(index, Index) else open_index(index)
-    server = mcp_server(opened)
+    server = mcp_server(index if isinstance(index, Index) else open_index(index))
     if http:
         check_free(HOST, port)
         app = server.streamable_http_app(host=HOST)
         if key is not None:
             app.add_middleware(KeyRequired, key=key)
-        uvicorn.run(app, host=HOST, port=port, log_level="warning")
+        uvicorn.run(app, host=HOST, port=port, log_level="info", access_log=False)
     else:
         try:
             server.run()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lexicept.checks import Count, check
+from lexicept.checks import Count, check, checked_arguments
 from lexicept.corpora import Document
 from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import InputError
@@ -91,8 +91,7 @@ class OpenedIndex(Snapshot):
         if feedback is not None:
             parsed = with_feedback(reader, parsed, feedback, vocabulary, rescore=rescore)
         hits = reader.search([parsed], top_k, vocabulary, explain=explain, rescore=rescore)[0]
-        written = query if isinstance(query, str) else ""
-        return Hits(hits, reader, parsed, top_k, vocabulary, written)
+        return Hits(hits, reader, parsed, top_k, vocabulary, query)
 
     def query_body(
         self,
@@ -160,11 +159,12 @@ class OpenedIndex(Snapshot):
         reader = self._snapshot()
         if isinstance(queries, str) or not isinstance(queries, Iterable):
             raise InputError(f"queries are a list of texts, not {queries!r:.40}")
+        queries = list(queries)
         parsed = [_with(reader.parse(query), None, boosts, filter) for query in queries]
         results = reader.search(parsed, top_k, vocabulary, rescore=rescore, threads=threads)
         return [
-            Hits(hits, reader, query, top_k, vocabulary)
-            for query, hits in zip(parsed, results, strict=True)
+            Hits(hits, reader, query, top_k, vocabulary, written)
+            for query, hits, written in zip(parsed, results, queries, strict=True)
         ]
 
     def like(self, document_id: str, query: str | ParsedQuery = "") -> ParsedQuery:
@@ -186,6 +186,7 @@ class OpenedIndex(Snapshot):
         reader = self._snapshot()
         return like(reader, document_id, reader.parse(query))
 
+    @checked_arguments
     def suggestions(self, word: str, most: int = 3) -> list[Suggestion]:
         """Return similar words of the index, the nearest first; none for a word of a document.
 
@@ -261,6 +262,7 @@ class OpenedIndex(Snapshot):
         parsed = _with(reader.parse(query), steering, boosts)
         return reader.explain(parsed, document_id, vocabulary, rescore=rescore)
 
+    @checked_arguments
     def concepts(self, find: str = "", top_k: int = 50) -> list[Concept]:
         """Return concepts with documents: the most useful first, or the best matches.
 
@@ -279,6 +281,7 @@ class OpenedIndex(Snapshot):
         atlas = self._atlas()
         return [atlas[number] for number in atlas.search(find)[:top_k]]
 
+    @checked_arguments
     def concept(self, number: int, top_k: int = 10) -> Concept:
         """Return a concept with words, examples, a histogram of activations, neighbours and the
         ``top_k`` documents with the largest weights.
@@ -304,6 +307,7 @@ class OpenedIndex(Snapshot):
         concept: Concept = atlas[number]
         return replace(concept, top_documents=tuple(documents))
 
+    @checked_arguments
     def activations(self, text: str) -> TextActivations:
         """Return the concepts of each token of a text, read as a document; a notebook shows them.
 

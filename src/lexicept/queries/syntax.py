@@ -54,6 +54,9 @@ _WORD = r"[^\W\d_]\w"
 
 _COMPARED = re.compile(r"(?P<operator><=|>=|<|>)(?P<value>.+)", re.DOTALL)
 
+MOST_PHRASES = 32
+"""Phrases and excluded words of a query; each is looked up in the texts of documents."""
+
 _RANGE = re.compile(r"(?P<first>.*?)\.\.(?P<last>.*)", re.DOTALL)
 
 
@@ -115,9 +118,8 @@ class ParsedQuery:
     @property
     def conditions_alone(self) -> bool:
         """True for conditions without a text or dimension to score documents by."""
-        if self.added or self.text.strip():
-            return False
-        return bool(self.phrases or self.without or self.condition or self.hidden)
+        scored = self.added or self.text.strip()
+        return not scored and bool(self.phrases or self.without or self.condition)
 
 
 def parse(text: str, field_types: Mapping[str, FieldType]) -> ParsedQuery:
@@ -146,6 +148,8 @@ class _QueryParser:
             position = self._item(position)
         if not (self._phrases or self._without or self._conditions):
             return ParsedQuery(self._text)
+        if len(self._phrases) + len(self._without) > MOST_PHRASES:
+            raise InputError(f"more than {MOST_PHRASES} phrases and excluded words")
         items = self._required
         for before, item, after in zip(items, items[1:], items[2:], strict=False):
             if item is None and (before or after):

@@ -54,7 +54,7 @@ export function filled(template, id, passage) {
   const path = encodeURI(id).replaceAll("#", "%23").replaceAll("?", "%3F");
   const bare = path.replace(/\.[^./]*$/, "").replace(/(^|\/)(index|readme)$/i, "$1");
   const anchor = passage?.startsWith(`${id}#`) ? encodeURI(passage.slice(id.length)) : "";
-  return template.replace("{path}", path).replace("{path_without_suffix}", bare) + anchor;
+  return template.replace("{path}", () => path).replace("{path_without_suffix}", () => bare) + anchor;
 }
 
 /** A document's id, as a link if the document has an address: its field url, or the server's. */

@@ -32,7 +32,7 @@ export function browsing() {
 /** A condition as a query has it. */
 function condition(field, value) {
   const name = /^[^\W\d][\w.-]*$/.test(field) ? field : quoted(field);
-  return `${name}:${/^[\w.-]+$/.test(value) ? value : `"${value}"`}`;
+  return `${name}:${/^[\w.-]+$/.test(value) ? value : /"/.test(value) ? `“${value}”` : `"${value}"`}`;
 }
 
 /** A document's fields that the filters name. */
