@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from lexicept.errors import InputError
-from lexicept.vectors import Integers, canonical_csr
+from lexicept.vectors import Integers, canonical_csr, check_dimensions
 
 E2_MU1, E2_MU2, E2_TAU, E2_BETA = 0.01, 0.09, 5.0, 2.0
 """Constants of E² (SAE-SPLADE, section on the efficiency-effectiveness metric)."""
@@ -47,6 +47,7 @@ def posting_list_flops(queries: Any, posting_lengths: Any, num_documents: int) -
         return 0.0
     if Q.shape[1] != len(posting_lengths):
         raise InputError(f"queries have {Q.shape[1]} dimensions, documents {len(posting_lengths)}")
+    check_dimensions(Q)
     return float(np.asarray(posting_lengths)[Q.indices].sum() / (Q.shape[0] * num_documents))
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.checks import Positive, check
+from lexicept.checks import Count, Positive, check
 from lexicept.errors import InputError
 from lexicept.kernels.rra_listener import Listeners, listener_reads, listener_sums
-from lexicept.vectors import Floats, canonical_csr, stack_columns
+from lexicept.vectors import Floats, canonical_csr, check_dimensions, stack_columns
 
 LAMBDA = 2.0
 """λ of the transform ``lambda*x``. The literal listener divides it out again."""
@@ -187,8 +187,7 @@ def converse(hear_all: Callable[[Dialogue], Sums], dialogue: Dialogue, iteration
     """Run the literal listener, then ``iterations`` pairs of a speaker and a pragmatic listener,
     from the state of ``Dialogue.begin``; ``hear_all`` is ``hear`` for all documents. Raises
     InputError for ``iterations`` below 1, or alpha too large for the numbers to stay finite."""
-    if iterations < 1:
-        raise InputError(f"iterations must be at least 1, not {iterations}")
+    check("iterations", iterations, Count)
     for _ in range(iterations + 1):
         dialogue = dialogue.go_on(hear_all(dialogue))
     return dialogue
@@ -213,6 +212,7 @@ def reweight(
             arguments out of range, or an alpha for which numbers overflow.
     """
     matrix = canonical_csr(documents)
+    check_dimensions(matrix)
     num_documents, num_dimensions = matrix.shape
     P = np.full(num_documents, 1 / max(num_documents, 1))
     dialogue = Dialogue.begin(num_documents, num_dimensions, alpha, transform)

@@ -142,6 +142,7 @@ def canonical_csr(weights: Any, ids: Sequence[str] | None = None) -> sp.csr_arra
         matrix = matrix.copy()
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
+        return canonical_csr(matrix, ids)  # sums may be infinite
     return matrix
 
 

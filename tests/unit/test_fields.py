@@ -79,6 +79,7 @@ def refusal(path: Path, *documents: Any) -> str:
         (np.longdouble(0.5), 0.5),
         (np.uint64(2**63 - 1), 2**63 - 1),
         (np.array([0.1, 0.2], np.float32), [0.1, 0.2]),
+        ([np.float32(0.1), None], [0.1]),
         (np.datetime64("2020-01-15T10:00:00.123456789", "ns"), "2020-01-15T10:00:00.123456Z"),
         (np.datetime64("2020-01-15"), "2020-01-15"),
         (np.datetime64("NaT", "s"), None),
@@ -252,6 +253,9 @@ def test_values_decide_the_kind_of_a_field(tmp_path):
     assert [d.fields["n"] for d in index.documents()] == [1, 2.5, 2**53]
     whole = build(tmp_path / "w", *({"text": "cats", "n": n} for n in (2**63 - 1, -(2**63) + 1)))
     assert [d.fields["n"] for d in whole.documents()] == [2**63 - 1, -(2**63) + 1]
+    mixed = build(tmp_path / "m", *({"text": "cats", "n": n} for n in (1e20, 0.5, 2.0)))
+    kept = [d.fields["n"] for d in mixed.documents()]
+    assert (kept, type(kept[0]), type(kept[2])) == ([1e20, 0.5, 2], float, int)
 
 
 def test_times_keep_their_instant(tmp_path):

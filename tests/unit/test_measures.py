@@ -7,6 +7,7 @@ from hypothesis import given
 
 from lexicept.errors import InputError
 from lexicept.measures import e2, mean_length, posting_list_flops, qd_flops
+from lexicept.rra import reweight
 from support.strategies import collections
 
 QUERIES = sp.csr_array([[1.0, 0, 2], [0, 0, 3]])
@@ -39,6 +40,12 @@ def test_weights_that_are_refused():
         qd_flops(wide, DOCUMENTS)
     with pytest.raises(InputError, match="queries have 4 dimensions, documents 3"):
         posting_list_flops(wide, [2, 2, 2], 4)
+    outside = sp.csr_array((np.ones(1), [7], [0, 1]), shape=(1, 3))
+    for use in (reweight, lambda wrong: posting_list_flops(wrong, [2, 2, 2], 4)):
+        with pytest.raises(InputError, match="dimension 7 in a matrix of 3 dimensions"):
+            use(outside)
+    with pytest.raises(InputError, match="weight inf in row 0"):  # the sum of repeated entries
+        mean_length(sp.csr_array((np.float32([3e38, 3e38]), [0, 0], [0, 2]), shape=(1, 3)))
     with pytest.raises(InputError, match="row 0"):
         qd_flops(sp.csr_array([[np.nan]]), sp.csr_array([[1.0]]))
 

@@ -63,6 +63,8 @@ pets.search("cat", steering={("words", "cat"): 0}) -> steering: words has no dim
 pets.search("cat", steering={("words", 0): -1}) -> steering: the factor on words 0 must be from 0 to
 pets.search("cat", steering={("words", 0): nan}) -> steering: the factor on words 0 must be from 0 t
 pets.search("cat", steering={("words", 0): None}) -> steering: the factor on words 0 must be from 0
+pets.concept("a") -> number must be
+pets.suggestions(None) -> word must be
 pets.search_many("cat") -> queries are a list of texts, not 'cat'
 pets.search_many(["cat"], threads=0) -> threads must be at least 1, not 0
 pets.reader.rank(vec(-1)) -> dimension -1 in a matrix of 9 dimensions

@@ -111,7 +111,7 @@ class FieldColumn:
                 return iso(int(stored), days=self.days)
             except OverflowError:
                 raise IndexFormatError(f"damaged field: {stored} is no date") from None
-        return stored if isinstance(stored, int) or not stored.is_integer() else int(stored)
+        return int(stored) if abs(stored) < 2**53 and stored == int(stored) else stored
 
     @cached_property
     def equivalents(self) -> Integers:
@@ -172,8 +172,7 @@ class FieldColumns(Mapping[str, FieldColumn]):
         try:
             listing = read_json(folder / LISTING)
             for index, (name, column) in enumerate(listing.items()):
-                prefix = folder / str(index)
-                self._columns[name] = FieldColumn.open(prefix, column, num_documents)
+                self._columns[name] = FieldColumn.open(folder / str(index), column, num_documents)
         except (KeyError, TypeError) as error:
             raise IndexFormatError(f"{folder / LISTING} is damaged: {error!r:.80}") from None
 

@@ -77,11 +77,11 @@ def plain(value: Any) -> Value | None:
     that is not finite or has more than 63 bits, a list of texts and numbers, or a text that UTF-8
     can't hold.
     """
-    if hasattr(value, "tolist"):  # NumPy's scalars and arrays
-        value = _python(value)
+    value = _python(value)
     if not isinstance(value, list | tuple | set | frozenset):
         return _scalar(value)
-    scalars = [scalar for scalar in (_scalar(member) for member in value) if scalar is not None]
+    members = (_scalar(_python(member)) for member in value)
+    scalars = [scalar for scalar in members if scalar is not None]
     if len({isinstance(scalar, str) for scalar in scalars}) > 1:
         raise ValueError("a list of texts and numbers")
     return scalars or None
@@ -90,6 +90,8 @@ def plain(value: Any) -> Value | None:
 def _python(value: Any) -> Any:
     """Return a scalar or an array of NumPy as Python's values: numbers of less than double
     precision with the digits that they are shown with, times to the microsecond."""
+    if not hasattr(value, "tolist"):
+        return value
     name = str(getattr(value, "dtype", ""))
     if name.startswith("float") and name != "float64":
         value = value.astype(str).astype(float)

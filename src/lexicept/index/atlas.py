@@ -295,8 +295,7 @@ class Atlas(Sequence[Concept]):
         tested = np.where(np.isnan(self.detection), UNTESTED, self.detection)
         usefulness = df * idf**2 * np.maximum(2 * tested - 1, 0)
         named = np.isin(self._sources, [SOURCES.index(source) for source in NAMED])
-        order = np.lexsort((-usefulness, ~named))
-        return [int(concept) for concept in order if df[concept]]
+        return [int(concept) for concept in np.lexsort((-usefulness, ~named)) if df[concept]]
 
     def search(self, text: str) -> list[int]:
         """Return the concepts with a text in the label or in a word, the best matches first: equal

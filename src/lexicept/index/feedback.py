@@ -54,8 +54,7 @@ def with_feedback(
         return query
     plain = replace(query, boosts={}, added={}, steering={})
     documents = document_weights(index, numbers, vocabulary)
-    query_weights = index.query_vectors([plain], vocabulary)
-    vector = rocchio(query_weights, documents)
+    vector = rocchio(index.query_vectors([plain], vocabulary), documents)
     return replace(query, added=_sum(query.added, _by_dimension(index, vector)))
 
 
@@ -119,8 +118,7 @@ def centroid(documents: sp.csr_array, dimensions: int) -> sp.csr_array:
     check("dimensions", dimensions, Count)
     lengths = np.sqrt(documents.multiply(documents).sum(axis=1))
     scaling = sp.diags_array(np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0))
-    mean = sp.csr_array((scaling @ documents).mean(axis=0).reshape(1, -1))
-    return prune_rows(mean, dimensions)
+    return prune_rows(sp.csr_array((scaling @ documents).mean(axis=0).reshape(1, -1)), dimensions)
 
 
 def rocchio(

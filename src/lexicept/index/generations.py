@@ -117,8 +117,7 @@ def replace_generation(path: Path, generation: Path) -> None:
                 f"{folder.name}/{name.removeprefix(f'{generation.name}/')}": description
                 for name, description in content["files"].items()
             }
-            described = {**content, "generation": folder.name, "files": files}
-            save_manifest(path / MANIFEST, described)
+            save_manifest(path / MANIFEST, {**content, "generation": folder.name, "files": files})
         _clean_up(path, folder.name)
 
 

@@ -240,8 +240,7 @@ class QueryWeigher:
             if not isinstance(dimension, Integral) or not 0 <= int(dimension) < vocabulary.size:
                 raise InputError(f"{subject}: {name} has no dimension {dimension!r:.80}")
             _check_factor(f"{subject}: the {noun} on {name} {dimension}", number)
-            place = vocabulary.dimensions.start + int(dimension)
-            yield name, place, float(number)
+            yield name, vocabulary.dimensions.start + int(dimension), float(number)
 
 
 def _check_factor(subject: str, factor: object) -> None:

@@ -121,11 +121,12 @@ def _check_parts(index: IndexReader, folders: Iterable[Path], files: str = "*") 
 
 def update(
     path: str | os.PathLike[str],
-    documents: Iterable[Document],
+    documents: Iterable[Document] | Callable[[IndexReader], Iterable[Document]],
     progress: Progress = silent,
     cluster: Cluster | None = None,
 ) -> Added:
-    """Add documents, or replace documents of the same ids; return the numbers of both.
+    """Add documents, perhaps a function of the newest generation, or replace documents of the same
+    ids; return the numbers of both.
 
     A replaced document keeps its place. The files of other documents are linked. In a small index,
     or with RRA, all weights and postings are computed again; in a large index those of the new
@@ -133,7 +134,8 @@ def update(
     bad document, or duplicate ids among ``documents``.
     """
     with changing(path, _UNREAD) as index:
-        changed = apply(index, Changes(documents), progress, cluster)
+        fresh = documents(index) if callable(documents) else documents
+        changed = apply(index, Changes(fresh), progress, cluster)
     return Added(changed.added, changed.replaced)
 
 
@@ -276,8 +278,7 @@ def _rewrite(
         if vectors is not None:
             write_vectors(part, TextVectors(of_part, vectors))
 
-    check = partial(_check_parts, index)
-    linked_parts = write_parts(documents, folder, sizes, check, write_more)
+    linked_parts = write_parts(documents, folder, sizes, partial(_check_parts, index), write_more)
     for place in set(parts.folders).difference(linked_parts):
         if place.parent.parent == folder:
             remove(place)

@@ -193,8 +193,7 @@ def _add_concepts(
         progress=progress,
     )
     if fitted.names is not None and fitted.rows is not None:
-        directions = concepts.encoder.head.directions
-        findings = names_for(findings, fitted.names, fitted.rows, directions)
+        findings = names_for(findings, fitted.names, fitted.rows, concepts.encoder.head.directions)
     builder.add_atlas(findings)
 
 

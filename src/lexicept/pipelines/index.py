@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lexicept.checks import Count, Positive, checked_arguments
+from lexicept.corpora.records import DocumentStream
 from lexicept.errors import InputError, ParameterError
 from lexicept.index import updates
 from lexicept.index.atlas import Atlas, Findings
@@ -76,9 +77,12 @@ class Index(OpenedIndex):
             >>> index.add(["Birds sing."])
             Added(added=1, replaced=0)
         """
+
+        def fresh(index: IndexReader) -> DocumentStream:  # the newest, perhaps of another writer
+            ids = set(index.passages.names())
+            return as_documents(documents, first=len(ids) + 1, taken=ids, strict=strict)
+
         with self._change(ray, ray_workers, progress) as (report, cluster):
-            ids = set(self.reader.passages.names())
-            fresh = as_documents(documents, first=len(ids) + 1, taken=ids, strict=strict)
             return updates.update(self.path, fresh, report, cluster)
 
     @checked_arguments
