@@ -178,5 +178,4 @@ def _lengths(tf: sp.csr_array) -> Floats:
 
 
 def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:
-    single = data.astype(np.float32, copy=False)
-    return with_entries(matrix, single, matrix.indices, matrix.indptr)
+    return with_entries(matrix, data.astype(np.float32, copy=False), matrix.indices, matrix.indptr)

@@ -10,8 +10,7 @@ sparsify = pytest.importorskip("sparsify", reason="the extra bench has sparsify"
 
 def test_a_saved_sparse_coder(tmp_path):
     torch.manual_seed(0)
-    config = sparsify.SparseCoderConfig(expansion_factor=4, k=5)
-    theirs = sparsify.SparseCoder(24, config)
+    theirs = sparsify.SparseCoder(24, sparsify.SparseCoderConfig(expansion_factor=4, k=5))
     with torch.no_grad():
         theirs.encoder.bias.normal_()
         theirs.b_dec.normal_()

@@ -292,5 +292,4 @@ def execute(case: Case, folder: Path, answer: Answer = lambda _: None) -> Outcom
             sys.stderr.flush()
         return 0
 
-    code = calls.run(work, answer)
-    return Outcome(code, printed.read_text(errors="replace"))
+    return Outcome(calls.run(work, answer), printed.read_text(errors="replace"))

@@ -296,8 +296,7 @@ def read_heads(folder: Path) -> None:
 
 
 def write_encoder(folder: Path) -> None:
-    backbone = tiny.tiny_backbone(folder / "bert")
-    encoder = Encoder.of(backbone, SAEHead(SAE(32, 40, 3)))
+    encoder = Encoder.of(tiny.tiny_backbone(folder / "bert"), SAEHead(SAE(32, 40, 3)))
     encoder.save(str(folder / "model"), create_model_card=False)
 
 

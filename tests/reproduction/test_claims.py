@@ -162,5 +162,4 @@ def test_a_page_of_other_recipes_needs_no_claims(tmp_path):
 
 
 def test_the_model_in_the_package_is_a_system():
-    encoder = load_hub_encoder("lexicept-mini")
-    assert encoder.get_embedding_dimension() == 8192
+    assert load_hub_encoder("lexicept-mini").get_embedding_dimension() == 8192

@@ -28,8 +28,7 @@ from reproduction.data import Data, check_dataset, load_sources
 def around(centres: np.ndarray, each: int, spread: float = 0.01) -> np.ndarray:
     """Points near each centre, centre after centre."""
     points = np.repeat(centres, each, axis=0)
-    noise = np.random.default_rng(1).normal(0, spread, points.shape)
-    return (points + noise).astype(np.float16)
+    return (points + np.random.default_rng(1).normal(0, spread, points.shape)).astype(np.float16)
 
 
 # Clusters
@@ -218,8 +217,7 @@ def test_sets_are_disjoint_and_even(source, tmp_path):
         assert "a long body" not in "".join(texts.values())  # titles alone
     sizes = {name: len(result[name][0]) for name in SPLITS}
     assert sizes == {"train": 80, "dev": 24, "test": 88, "evaluation": 192}  # two for each query
-    train = set(result["train"][0])
-    assert not train & (set(result["dev"][0]) | set(result["test"][0]))
+    assert not set(result["train"][0]) & (set(result["dev"][0]) | set(result["test"][0]))
     _, queries, relevant = result["evaluation"]
     assert len(queries) == counts["evaluation"] == 12
     assert queries.keys() <= result["test"][1].keys()

@@ -23,8 +23,7 @@ TEXTS = (
 @pytest.fixture
 def indexes(tmp_path, _vowels):
     """Words alone, and words and vowels."""
-    words = build(tmp_path / "words", TEXTS)
-    return words.path, tmp_path / "both"
+    return build(tmp_path / "words", TEXTS).path, tmp_path / "both"
 
 
 @pytest.mark.usefixtures("_vowels")

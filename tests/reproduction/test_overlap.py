@@ -55,15 +55,13 @@ def test_different_documents_are_refused():
 
 
 def test_the_share_of_a_document_s_mean_length():
-    counted = overlap([vectors(ENGLISH), vectors(GERMAN)])
-    assert counted.shares.tolist() == [2 / 3, 0, 0]
+    assert overlap([vectors(ENGLISH), vectors(GERMAN)]).shares.tolist() == [2 / 3, 0, 0]
     empty = sp.csr_array((2, 3))
     assert overlap([vectors(empty), vectors(empty)]).shares.tolist() == [0, 0]
 
 
 def test_strangers_are_documents_that_do_not_translate_each_other():
-    identity = sp.csr_array(np.eye(6))
-    moved = shifted([vectors(identity)] * 3)
+    moved = shifted([vectors(sp.csr_array(np.eye(6)))] * 3)
     assert [system.ids for system in moved] == [list("abcdef")] * 3
     largest = [system.weights.toarray().argmax(axis=1).tolist() for system in moved]
     assert largest == [[0, 1, 2, 3, 4, 5], [4, 5, 0, 1, 2, 3], [2, 3, 4, 5, 0, 1]]
@@ -93,8 +91,7 @@ def data(tmp_path):
 
 
 def test_words_that_languages_share(data, tmp_path):
-    job = OverlapJob(dataset="pairs", languages=("en", "de"))
-    result = run_overlap(job, data)
+    result = run_overlap(OverlapJob(dataset="pairs", languages=("en", "de")), data)
     # a shares 24 of 4 and 3 stems (German keeps panthers); moved by a document, a meets c.
     assert result.per_query["pairs share"] == {"a": 1 / 3.5, "b": 0, "c": 0}
     assert result.per_query["pairs share beyond chance"] == {"a": 1 / 3.5, "b": 0, "c": 0}

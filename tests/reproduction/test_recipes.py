@@ -258,8 +258,7 @@ def test_a_run_that_was_killed_goes_on(recipes, here, tmp_path, monkeypatch):
 
 
 def test_missing_data_are_named_and_other_rows_go_on(recipes, here, tmp_path):
-    recipe = load_recipe(recipes, "paper/table1")
-    outcome = run_recipe(recipe, "small", here, tmp_path / "out")
+    outcome = run_recipe(load_recipe(recipes, "paper/table1"), "small", here, tmp_path / "out")
     assert set(outcome.results) == {"bm25", "pruned"}
     assert outcome.missing == {
         "absent": f"dataset nowhere: not in {here.folder}. Ask its authors.",
@@ -462,8 +461,7 @@ def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path)
 
 def test_the_chapter_s_example_is_computed(here, tmp_path):
     recipe = packaged("splade/example")
-    outcome = run_recipe(recipe, "small", here, tmp_path)
-    compared = compare(recipe, "small", outcome)
+    compared = compare(recipe, "small", run_recipe(recipe, "small", here, tmp_path))
     assert compared.verdict.word == "holds"
     assert {checked.answer for checked in compared.checks} == {"holds"}
     assert {cell.agrees for cell in compared.cells if cell.ours is not None} == {True}
@@ -616,8 +614,7 @@ def test_pretraining_counts_the_words_that_are_asked_for(tiny, monkeypatch, voca
     )
     stage = {"corpus": "larger", "head": "expanded", "vocabulary": vocabulary, "words": 9}
     job = training_job(short_training(2), pretraining=stage)
-    config = trained.located(job.config, tiny)
-    out = Path(trained._pretrained(job, config, tiny).model.start)
+    out = Path(trained._pretrained(job, trained.located(job.config, tiny), tiny).model.start)
     assert out.parent == tiny.work / "pretrained"
     assert (calls["of"], calls["size"], calls["head"]) == (
         str(tiny.folder / "larger"),

@@ -54,8 +54,7 @@ def main() -> None:
     from support.served import save_index
 
     with TemporaryDirectory() as name:
-        path = save_index(Path(name))
-        messages = soak(path, arguments.updates, arguments.requests, print)
+        messages = soak(save_index(Path(name)), arguments.updates, arguments.requests, print)
     for message in messages:
         print(message)
     sys.exit(bool(messages))

@@ -86,14 +86,12 @@ def table(folder: Path) -> SparseStaticEmbedding:
 
 def save_library(folder: Path, parts: list[Any], **settings: Any) -> Path:
     with quiet_transformers():
-        encoder = SparseEncoder(modules=parts, **settings)
-        encoder.save(str(folder), create_model_card=False)
+        SparseEncoder(modules=parts, **settings).save(str(folder), create_model_card=False)
     return folder
 
 
 def inference_free(folder: Path, masked: Path) -> Path:
-    sides = Router.for_query_document([table(masked)], modules(masked))
-    return save_library(folder, [sides])
+    return save_library(folder, [Router.for_query_document([table(masked)], modules(masked))])
 
 
 def csr(folder: Path, masked: Path) -> Path:

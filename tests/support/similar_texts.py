@@ -50,6 +50,5 @@ def build(
     with IndexBuilder(path) as builder:
         builder.add_documents(documents, {})
         builder.add_vocabulary(WordVectorizer("en"), VocabularySettings(BM25()))
-        settings = VocabularySettings(BM25(k3=1.0))
-        builder.add_vocabulary(concepts, settings, vector_size=concepts.d)
+        builder.add_vocabulary(concepts, VocabularySettings(BM25(k3=1.0)), vector_size=concepts.d)
         return builder.commit(rra)

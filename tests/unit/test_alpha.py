@@ -41,8 +41,7 @@ def test_gains_of_items_that_are_missed_or_have_offsets():
     engine = ExactEngine.build(DOCUMENTS, [0.0, 5.0, 0.0])
     (gain,) = known_item_ndcg(engine, items(1, [1.0, 0.0, 0.0]), np.ones(1))
     assert gain == 1.0  # 2 + 5 before 3 and 1
-    weights = sp.csr_array(np.arange(12.0, 0.0, -1.0)[:, None])
-    engine = ExactEngine.build(weights)
+    engine = ExactEngine.build(sp.csr_array(np.arange(12.0, 0.0, -1.0)[:, None]))
     assert known_item_ndcg(engine, items(9, [1.0]), NO_OFFSET)[0] == pytest.approx(1 / log2(11))
     assert known_item_ndcg(engine, items(10, [1.0]), NO_OFFSET)[0] == 0.0
 
@@ -56,8 +55,7 @@ def choices(best: float, count: int, missed: bool) -> float:
     def derive(settings: RRASettings | None) -> Derived:
         right = count if settings is not None and settings.alpha == best else 0
         weights = np.where(np.arange(40) < right, 2.0, 0.5)
-        documents = sp.csr_array(np.vstack([np.diag(weights), np.eye(40)]))
-        return Derived.reweighted(documents, None)
+        return Derived.reweighted(sp.csr_array(np.vstack([np.diag(weights), np.eye(40)])), None)
 
     return choose_alpha(derive, items_known).alpha
 

@@ -84,8 +84,7 @@ def test_examples_follow_the_documents(path):
     assert (atlas[0].documents, atlas[1].documents) == (2, 2)
     assert atlas[0].words == AY.words
     update(path, [DESCRIBED[2]])
-    atlas = atlas_of(path)
-    assert atlas[0].examples == AY.examples
+    assert atlas_of(path)[0].examples == AY.examples
 
 
 def test_a_reweighted_index_has_it(path, tmp_path):
@@ -100,8 +99,7 @@ def test_unknown_concepts_get_no_label(path, concept):
         relabel(path, {1: "bees", concept: "x"}, "llm")
     with pytest.raises(InputError, match="unknown source of labels 'me'"):
         relabel(path, {1: "bees"}, "me")
-    atlas = atlas_of(path)
-    assert atlas[1].label == "ee"
+    assert atlas_of(path)[1].label == "ee"
 
 
 def test_relabel(path):

@@ -15,8 +15,7 @@ def test_save_and_load(encoder, texts, tmp_path):
     loaded = ConceptVectorizer.load(tmp_path)
     assert list(loaded.terms) == list(vectorizer.terms)
     assert (loaded.documents(texts) != vectorizer.documents(texts)).nnz == 0
-    alone = ConceptVectorizer.load(tmp_path / "model")
-    assert list(alone.terms)[:2] == ["#0", "#1"]
+    assert list(ConceptVectorizer.load(tmp_path / "model").terms)[:2] == ["#0", "#1"]
     with pytest.raises(InputError):
         ConceptVectorizer.load(tmp_path / "nowhere")
 

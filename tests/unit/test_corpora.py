@@ -479,8 +479,7 @@ def test_ids_with_blanks_are_encoded(write, tmp_path):
     )
     # A BEIR folder's judgements can't name ids with blanks.
     write("beir/corpus.jsonl", '{"_id": "a b", "text": "x"}')
-    message = refusal(lambda: read_documents(tmp_path / "beir", strict=True))
-    assert "bad id 'a b'" in message
+    assert "bad id 'a b'" in refusal(lambda: read_documents(tmp_path / "beir", strict=True))
 
 
 def test_lines_that_end_in_cr_alone(write):
@@ -611,8 +610,7 @@ def test_qrels_refused(write, tmp_path, line, reason):
     raw = line.encode() if isinstance(line, str) else line
     path = write("qrels/test.tsv", b"query-id\tcorpus-id\tscore\n" + raw)
     for read in (read_qrels, read_queries):
-        message = refusal(lambda read=read: read(tmp_path))
-        assert message.startswith(f"{path}, line 2: {reason}")
+        assert refusal(lambda read=read: read(tmp_path)).startswith(f"{path}, line 2: {reason}")
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,7 @@ def index(
     examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[lexicept.Index]:
     """A copy of the index, in a copy of the folder that the examples run in."""
-    folder = Path(shutil.copytree(examples, tmp_path / "examples"))
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(Path(shutil.copytree(examples, tmp_path / "examples")))
     with lexicept.open("pets.index") as opened:
         yield opened
 

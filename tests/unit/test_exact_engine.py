@@ -74,8 +74,7 @@ def test_all_is_the_dense_product(pair, top_k, segment, data):
         hits = engine.search(queries, top_k, factors, mask=mask)
         assert as_lists(hits) == dense_search(queries, documents, offsets, factors, top_k, mask)
         # Without offsets' factors, offsets count for nothing.
-        zeros = np.zeros(queries.shape[0])
-        expected = dense_search(queries, documents, offsets, zeros, top_k)
+        expected = dense_search(queries, documents, offsets, np.zeros(queries.shape[0]), top_k)
         assert as_lists(engine.search(queries, top_k)) == expected
         assert engine.matrix().toarray().tolist() == dense.tolist()
         assert engine.df.tolist() == np.count_nonzero(dense, axis=0).tolist()

@@ -100,8 +100,7 @@ def test_the_score_is_the_models_own(source, masked, tmp_path):
 
 @pytest.mark.parametrize("pooling", ["max", "sum"])
 def test_shares_are_those_of_the_logits(pooling, masked, tmp_path):
-    folder = save_library(tmp_path / "model", modules(masked, pooling))
-    model = SparseEncoder(str(folder))
+    model = SparseEncoder(str(save_library(tmp_path / "model", modules(masked, pooling))))
     text = "kilo muba kilo"
     features = model.preprocess([text])
     with torch.inference_mode():

@@ -190,8 +190,7 @@ def test_spans_are_of_whole_words_in_title_and_text():
     document = Document("d", "cat ", " A cat")
     assert document.content == "A cat cat"
     (explanation,) = WordVectorizer("en", ["cat"]).document_sources([document.content], [[0]])
-    spans = explanation[0].spans
-    assert split_spans(document, spans) == (((3, 6),), ((0, 3),))
+    assert split_spans(document, explanation[0].spans) == (((3, 6),), ((0, 3),))
     assert split_spans(Document("d", "cat"), [Span(0, 3)]) == ((), ((0, 3),))
 
 
@@ -207,8 +206,7 @@ def test_sources_and_spellings_by_hand():
     content = "Cat cats cat dog owl"
     positions = [Span(0, 3), Span(4, 8), Span(9, 12), Span(13, 16), Span(17, 20)]
     sources = Sources.of(zip(positions, (0.125, 0.5, 0.125, 0.1875, 0.0625), strict=True))
-    expected = {"cats": 0.5, "Cat": 0.25, "dog": 0.1875, "owl": 0.0625}
-    assert spellings(content, sources) == expected
+    assert spellings(content, sources) == {"cats": 0.5, "Cat": 0.25, "dog": 0.1875, "owl": 0.0625}
     assert spelled(content, sources) == "cats 50%, Cat 25%, dog 19%, owl 6%"
     assert spelled(content, sources, 2) == "cats 50%, Cat 25%, 2 more 25%"
     assert spelled(content, Sources.alike([positions[2], positions[0]])) == "Cat"

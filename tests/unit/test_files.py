@@ -267,8 +267,7 @@ def test_notebooks_are_their_cells(tmp_path):
     # nbformat 3
     cells[0] = {"cell_type": "heading", "level": 1, "source": ["Owls"]}
     cells[1] = {"cell_type": "code", "input": ["At night\n\n", *code["source"]]}
-    old = parse_notebook(json.dumps({"worksheets": [{"cells": cells}]}))
-    assert old == new
+    assert parse_notebook(json.dumps({"worksheets": [{"cells": cells}]})) == new
     damaged = {"a": "{", "b": "[]", "c": "3", "d": '{"cells": 1}', "e": '{"cells": [{}]}'}
     damaged |= {"f": '{"cells": [{"cell_type": "code", "source": 1}]}', "g": "[" * 100_000}
     files = {f"{name}.ipynb": config for name, config in damaged.items()}

@@ -106,8 +106,7 @@ def hub(monkeypatch, tmp_path):
 def model(tmp_path_factory):
     """A saved encoder with names of its dimensions, and things not to be published with it."""
     folder = tmp_path_factory.mktemp("model")
-    backbone = tiny_backbone(folder / "bert")
-    encoder = Encoder.of(backbone, language_head(str(folder / "bert")))
+    encoder = Encoder.of(tiny_backbone(folder / "bert"), language_head(str(folder / "bert")))
     encoder.save(str(folder / "saved"), create_model_card=False)
     for name in ("pytorch_model.bin", "code.py", "optimizer.pt", ".env"):
         (folder / "saved" / name).write_bytes(b"not to be seen")
@@ -126,8 +125,7 @@ def test_a_model_is_pulled(hub, model, monkeypatch):
     # What others may have put there is not downloaded.
     files |= {"pytorch_model.bin": b"pickle", "evil.py": b"code", "1/model.pkl": b"pickle"}
     expected = Encoder.load(model).encode_activations(TEXTS)
-    pulled = Encoder.load("team/tiny")
-    assert (pulled.encode_activations(TEXTS) != expected).nnz == 0
+    assert (Encoder.load("team/tiny").encode_activations(TEXTS) != expected).nnz == 0
     refused = {"pytorch_model.bin", "evil.py", "1/model.pkl", "code.py", "optimizer.pt", ".env"}
     assert set(hub.downloaded) == set(files) - refused
     # It is in the cache now.

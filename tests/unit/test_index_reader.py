@@ -62,8 +62,7 @@ def test_open_gives_what_was_built(tmp_path):
 
 
 def test_titles_and_long_documents_are_searched(tmp_path):
-    documents = [Document("x", "purrs", "The Cat"), Document("y", "barks")]
-    index = build(tmp_path / "index", documents)
+    index = build(tmp_path / "index", [Document("x", "purrs", "The Cat"), Document("y", "barks")])
     assert [hit.id for hit in index.search(["cats"])[0]] == ["x"]
     assert index.document("x") == Document("x", "purrs", "The Cat")
     text = "cat " * 250_000 + "yak"

@@ -71,8 +71,7 @@ def test_differences_are_those_of_scipy_s_tests():
     assert difference.p() == pytest.approx(reference.pvalue)
     assert difference.freedom == pytest.approx(reference.df)
     # Against a constant it is the one-sample test.
-    alone = trainings_difference(a, [0.6])
-    assert alone.p() == pytest.approx(stats.ttest_1samp(a, 0.6).pvalue)
+    assert trainings_difference(a, [0.6]).p() == pytest.approx(stats.ttest_1samp(a, 0.6).pvalue)
 
 
 def test_queries_and_trainings_by_hand():

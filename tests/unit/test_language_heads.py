@@ -146,8 +146,7 @@ def test_a_decoder_s_head_is_the_library_s(architecture, tied, tmp_path):
 
 
 def test_a_decoder_s_head_has_norm_and_rows_alone(tmp_path):
-    folder = save_decoder(tmp_path / "model", "Gemma3")
-    head = language_head(folder)
+    head = language_head(save_decoder(tmp_path / "model", "Gemma3"))
     assert [name for name, _ in head.named_parameters()] == ["weight", "final.weight"]
     head.save(str(tmp_path / "head"))
     states = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))

@@ -197,8 +197,7 @@ def test_the_file_is_not_held_in_memory(write):
     path = write(f"[1, [2, 3], {', '.join(f'[{i}, 0.5]' for i in range(100, 150))}]\n" * 20_000)
     assert path.stat().st_size > 10e6
     tracemalloc.start()
-    lists = Lists.open(path)
-    assert lists[19_999].documents[0] == "2"
+    assert Lists.open(path)[19_999].documents[0] == "2"
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1e6

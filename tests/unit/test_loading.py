@@ -86,8 +86,7 @@ def test_a_model_s_configuration_does_not_allow_its_code(with_code, name):
 @pytest.mark.parametrize("name", ["model_kwargs", "model_args"])
 def test_a_model_s_configuration_does_not_allow_pickles(tmp_path, name):
     save_bert(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    torch.save(weights, tmp_path / "pytorch_model.bin")
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     settings = {name: {"use_safetensors": False}}
     (tmp_path / "sentence_bert_config.json").write_text(json.dumps(settings))
@@ -139,8 +138,7 @@ def words(folder: Path) -> None:
 def encoder(head_type: str) -> Callable[[Path], None]:
     def save(folder: Path) -> None:
         backbone = tiny_backbone(folder.with_name(f"{folder.name}-bert"))
-        model = Encoder.of(backbone, make_head(head_type))
-        model.save(str(folder), create_model_card=False)
+        Encoder.of(backbone, make_head(head_type)).save(str(folder), create_model_card=False)
 
     return save
 

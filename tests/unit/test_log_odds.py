@@ -24,7 +24,6 @@ def test_weighted_log_odds():
     assert result.indices.tolist() == [0, 1]
     assert result.data == pytest.approx([z(3, 4, 3), z(2, 2, 2)])
     assert result.data == pytest.approx([1.64491, 1.34552], abs=1e-5)
-    counts = sp.csr_array([[2.0, 9.0, 9.0]])
-    result = weighted_log_odds(counts, np.array([2.0, 9.0, 900.0]))
+    result = weighted_log_odds(sp.csr_array([[2.0, 9.0, 9.0]]), np.array([2.0, 9.0, 900.0]))
     assert result.indices.tolist() == [1, 0]
     assert weighted_log_odds(sp.csr_array([[2.0]]), np.array([5.0])).nnz == 0

@@ -60,13 +60,11 @@ def test_adapters_and_merged_weights_are_the_same_encoder(bert, tmp_path, layer)
             torch.testing.assert_close(vectors(loaded), expected, atol=1e-5, rtol=0)
         assert ours.backbone.num_layers == (layer or 2)
         assert not has_adapters(ours.backbone.model)
-    plain = vectors(make(Backbone.from_pretrained(bert, layer)))
-    assert (plain - expected).abs().max() > 0.01
+    assert (vectors(make(Backbone.from_pretrained(bert, layer))) - expected).abs().max() > 0.01
 
 
 def test_a_folder_of_adapters_holds_nothing_of_the_base(bert, tmp_path):
-    encoder = adapted(make(Backbone.from_pretrained(bert)))
-    encoder.save(str(tmp_path), create_model_card=False)
+    adapted(make(Backbone.from_pretrained(bert))).save(str(tmp_path), create_model_card=False)
     names = set(load_file(tmp_path / "adapter_model.safetensors"))
     assert all(".lora_A." in name or ".lora_B." in name for name in names)
     assert len(names) == 2 * 2 * 6  # two matrices for each of two blocks' six
@@ -88,8 +86,7 @@ def test_adapters_upon_adapters(bert, tmp_path):
 
 
 def test_a_base_that_is_gone(bert, tmp_path):
-    encoder = adapted(make(Backbone.from_pretrained(bert)))
-    encoder.save(str(tmp_path), create_model_card=False)
+    adapted(make(Backbone.from_pretrained(bert))).save(str(tmp_path), create_model_card=False)
     path = tmp_path / "adapter_config.json"
     settings = json.loads(path.read_bytes())
     path.write_text(json.dumps({**settings, "base_model_name_or_path": "/nowhere/model"}))

@@ -35,8 +35,7 @@ def index(tmp_path):
 def test_lists_by_hand(index, tmp_path):
     # Repeated, then shorter documents first for apple: d4, d1, d2, d3.
     assert [hit.id for hit in index.search(["apples"])[0]] == ["d4", "d1", "d2", "d3"]
-    lists = mine(index, QUERIES, RELEVANT, tmp_path / "out")
-    assert list(lists) == [
+    assert list(mine(index, QUERIES, RELEVANT, tmp_path / "out")) == [
         CandidateList("q1", ("d3", "d5", "d4", "d1", "d2"), 2),
         CandidateList("q2", ("d2", "d3"), 1),
         CandidateList("q3", ("d1",), 1),

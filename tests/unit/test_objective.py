@@ -124,12 +124,10 @@ def test_words_have_a_weight_of_their_own():
 def test_masked_and_whole_vectors():
     """ESPLADE: the loss on q_K and d_K, on whole vectors, and what is between them."""
     settings = {"query_top_k": 1, "document_top_k": 2, "mask_divergence": 0.5}
-    objective = make({**settings, "in_batch": 2.0})
-    actual = components(objective, teacher=TEACHER)
+    actual = components(make({**settings, "in_batch": 2.0}), teacher=TEACHER)
     whole = QUERIES @ DOCUMENTS.T
     masked = losses.mask_top_k(QUERIES, 1) @ losses.mask_top_k(DOCUMENTS, 2).T
-    plain = make({"in_batch": 2.0})
-    expected = values(components(plain, teacher=TEACHER))
+    expected = values(components(make({"in_batch": 2.0}), teacher=TEACHER))
     assert values(actual) == {
         "kl": expected["kl"],
         "in_batch": expected["in_batch"],
@@ -191,13 +189,11 @@ def test_regularizers_grow_with_the_step(schedule, shares):
 
 
 def test_df_flops_counts_documents_while_training_only():
-    settings = {"kind": "df_flops", "weight": 2.0, "schedule": "constant"}
-    objective = make({}, None, settings)
+    objective = make({}, None, {"kind": "df_flops", "weight": 2.0, "schedule": "constant"})
     actual = components(objective, teacher=TEACHER)
     ratios = torch.tensor([0.5, 0.5, 0.75])
     assert torch.allclose(objective.df["document"].ratios, ratios)
-    penalties = regularizers.df_penalties(ratios)
-    expected = float(2 * regularizers.df_flops(DOCUMENTS, penalties))
+    expected = float(2 * regularizers.df_flops(DOCUMENTS, regularizers.df_penalties(ratios)))
     assert values(actual)["document_df_flops"] == expected
     before = objective.own_state()
     before = {name: value.clone() for name, value in before.items()}
@@ -217,8 +213,7 @@ def test_alpha_and_beta_of_df_flops():
     actual = components(objective, teacher=TEACHER)
     penalties = regularizers.df_penalties(objective.df["document"].ratios, 0.25, 2)
     assert penalties.tolist() == pytest.approx([(2 + 2**0.5) / 4, (2 + 2**0.5) / 4, 0.9766270])
-    mean = DOCUMENTS.double().mean(dim=0)
-    expected = float((penalties.double() * mean).square().sum())
+    expected = float((penalties.double() * DOCUMENTS.double().mean(dim=0)).square().sum())
     assert values(actual)["document_df_flops"] == expected
     assert objective.df["document"].window == 4
 
@@ -422,8 +417,7 @@ def test_an_sae_that_also_reconstructs(bert, tmp_path, document_k, k, unit):
     model = make_sae_model(bert, document_k).eval()
     sae, batch = model[1].sae, make_batch(bert, tmp_path, None)
     loss = {"reconstruction": 0.5, "reconstruction_error": unit}
-    objective = make(loss, model=model, head=model[1]).eval()
-    actual = objective(batch)
+    actual = make(loss, model=model, head=model[1]).eval()(batch)
     with torch.no_grad():
         text_vectors = [bert(dict(mini_batch)) for mini_batch in batch["document"]]
     states = torch.cat(

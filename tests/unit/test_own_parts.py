@@ -45,8 +45,7 @@ def test_a_run_learns_by_an_own_loss_and_regularisers(inputs, tmp_path):
     path.write_text(yaml.safe_dump(asdict(config)))
     train(load_config(path), tmp_path / "run")
     lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
-    terms = {"Hinge_0", "query_Largest", "document_Largest"}
-    assert terms <= lines[0].keys()
+    assert {"Hinge_0", "query_Largest", "document_Largest"} <= lines[0].keys()
     assert "kl" not in lines[0]
     assert lines[0]["Hinge_0"] > lines[-1]["Hinge_0"]
     checkpoint = tensors(tmp_path / "run" / "work" / "checkpoints" / "checkpoint-10")
@@ -84,8 +83,7 @@ def test_an_own_head_is_trained_saved_and_loaded(inputs, tmp_path, monkeypatch):
     folder = train(configuration(inputs, model=model), tmp_path / "run")
     encoder = Encoder.load(folder)
     assert type(encoder.head) is own_parts.LinearHead
-    untrained = own_parts.LinearHead(32, 20)
-    assert not torch.equal(encoder.head.weight.cpu(), untrained.weight)
+    assert not torch.equal(encoder.head.weight.cpu(), own_parts.LinearHead(32, 20).weight)
     assert encoder.encode_query([WORDS[0]]).shape == (1, 20)
     # Without the module imported, only an installed package's entry point names the head.
     monkeypatch.setattr(encoder_module, "_subclasses", lambda _: iter(()))

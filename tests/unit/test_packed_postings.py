@@ -83,8 +83,7 @@ def test_kernels_and_references_are_twins(case):
 @given(collections_of_lists())
 def test_a_list_is_added_as_it_was_before_it_was_packed(case):
     documents, weights, postings, widths = case
-    packed = pack_reference(*case)
-    lists = lists_of(packed, widths)
+    lists = lists_of(pack_reference(*case), widths)
     ends = np.cumsum(postings)
     for dimension, end in enumerate(ends.tolist()):
         of_list = slice(end - int(postings[dimension]), end)

@@ -140,8 +140,7 @@ def test_rows_and_texts_of_several_files(sizes, data):
 
 def test_rows_are_mapped_where_they_are_neighbours(tmp_path):
     save_csr(tmp_path / "a", sp.csr_array(np.eye(4, dtype=np.float32)))
-    order = np.array([1, 2, 3])
-    result = StoredRows(tmp_path / "a", 4, order).load()
+    result = StoredRows(tmp_path / "a", 4, np.array([1, 2, 3])).load()
     assert not result.data.flags.owndata
     assert (result != load_csr(tmp_path / "a", 4)[1:]).nnz == 0
 

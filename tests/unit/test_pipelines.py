@@ -33,8 +33,7 @@ def test_report(index, beir, tmp_path, run):
     assert report == {"file": str(out), "bytes": out.stat().st_size}
     assert_error(run(*arguments, "--split", "none"), "no split 'none'")
     assert path == tmp_path / "a.html"
-    data = path.read_bytes()
-    assert data == (tmp_path / "b.html").read_bytes() == out.read_bytes()
+    assert path.read_bytes() == (tmp_path / "b.html").read_bytes() == out.read_bytes()
 
 
 def test_missing_packages_are_named_before_any_work():

@@ -55,8 +55,7 @@ def results(pool, x, text, num_texts, records, bias, k, threshold=None):
     """The pooled vectors, and the gradients of x, rows and bias along a fixed direction."""
     pooled = pool(x, text, num_texts, records, bias, k, threshold)
     direction = torch.linspace(-1, 2, pooled.numel(), dtype=pooled.dtype).view_as(pooled)
-    gradients = torch.autograd.grad((pooled * direction).sum(), (x, records, bias))
-    return pooled.detach(), *gradients
+    return pooled.detach(), *torch.autograd.grad((pooled * direction).sum(), (x, records, bias))
 
 
 def assert_same(fast, reference, *arguments, atol=1e-12):
@@ -80,8 +79,7 @@ def test_by_hand():
     for k in (None, 1):  # the other entry of every token is below 0
         pooled = sums(x, text, 2, weights, bias, k)
         assert pooled.tolist() == [[5.0, 0.0], [2.5, 1.0]]
-        roots = root_of_sums(pooled)
-        assert torch.equal(roots, torch.tensor([[5**0.5, 0.0], [2.5**0.5, 1.0]]))
+        assert torch.equal(root_of_sums(pooled), torch.tensor([[5**0.5, 0.0], [2.5**0.5, 1.0]]))
 
 
 @both

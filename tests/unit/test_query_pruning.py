@@ -81,8 +81,7 @@ def test_everything_keeps_the_same_dimensions(encoder, texts, tmp_path, pruning)
 
 
 def test_ties_are_the_same_dimensions_in_an_encoder_and_an_index():
-    random = np.random.default_rng(0)
-    weights = random.integers(0, 3, size=(20, 40)).astype(np.float32)
+    weights = np.random.default_rng(0).integers(0, 3, size=(20, 40)).astype(np.float32)
     pruned_weights = prune_rows(sp.csr_array(weights), 5).toarray()
     np.testing.assert_array_equal(_largest(torch.from_numpy(weights), 5).numpy(), pruned_weights)
     assert (np.count_nonzero(pruned_weights, axis=1) == 5).all()

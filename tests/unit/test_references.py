@@ -42,8 +42,7 @@ def test_a_packaged_backbone_is_not_copied(tmp_path):
     shared: Any = {"vocabulary": "concepts"}
     trained = ConceptSettings(train=SETTINGS)
     lexicept.build(TEXTS, index, concepts=trained, **shared)
-    embedded = replace(trained, embed_model=True)
-    lexicept.build(TEXTS, whole, concepts=embedded, **shared)
+    lexicept.build(TEXTS, whole, concepts=replace(trained, embed_model=True), **shared)
     sizes = [sum(f.stat().st_size for f in root.rglob("*")) / 2**20 for root in (index, whole)]
     assert sizes[0] < 5
     assert sizes[1] - sizes[0] > 80

@@ -77,8 +77,7 @@ def test_qdrant_ranks_as_the_index(index, tmp_path):
 
 
 def conditions(index: IndexReader, text: str, filter_: str, engine: str) -> dict:
-    query = replace(index.parse(text), filter=parse(filter_))
-    return query_body(index, query, engine)
+    return query_body(index, replace(index.parse(text), filter=parse(filter_)), engine)
 
 
 def test_conditions(tmp_path):

@@ -81,8 +81,7 @@ def test_adaptation_in_half_precision_is_saved_and_loaded_so(tmp_path):
     changed = {n for n, v in after.items() if not torch.equal(v, before[f"model.{n}"].bfloat16())}
     assert changed
     assert all(name.startswith("layers.") and name.endswith("_proj.weight") for name in changed)
-    whole = pretrain(TEXTS, tmp_path / "whole", backbone=llama, **MNTP)
-    assert kinds(whole) == {torch.float32}
+    assert kinds(pretrain(TEXTS, tmp_path / "whole", backbone=llama, **MNTP)) == {torch.float32}
 
 
 def test_a_saved_start_may_be_trained_in_half_precision(inputs, tmp_path):

@@ -65,8 +65,7 @@ def hierarchical(criterion, x):
 
 
 def matryoshka(criterion, x):
-    p = pre_acts(criterion.sae, x)
-    z = largest(p, K)
+    z = largest(pre_acts(criterion.sae, x), K)
     return sum(loss_of(criterion.sae, x, z, m) for m in (2, 5, 11, M)), z
 
 

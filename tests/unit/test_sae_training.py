@@ -35,8 +35,7 @@ def test_sigma_is_the_mean_norm_of_states():
         [pytest.approx(-0.6), pytest.approx(-0.8)],
     ]
     acts, _ = sae.encode(h)  # in units of the states
-    x = sae.normalise(h)
-    expected = (sae.centre(x) @ sae.W_enc.T).relu().amax(dim=1, keepdim=True) * 5
+    expected = (sae.centre(sae.normalise(h)) @ sae.W_enc.T).relu().amax(dim=1, keepdim=True) * 5
     assert torch.allclose(acts, expected, atol=1e-6)
     zeros = torch.zeros(3, 2)  # no norm: no division by 0
     normalised = initial_sae(zeros, SAESettings(4, 1, normalise=True)).normalise(zeros)
@@ -155,8 +154,7 @@ def test_only_what_is_parallel_to_a_row_is_removed():
     assert weights.grad is None
     weights.grad = torch.tensor([[5.0, 0.0], [2.0, 3.0]])  # parallel parts: 3 and 2
     remove_parallel_gradient(weights)
-    expected = torch.tensor([[5 - 3 * 0.6, -3 * 0.8], [0.0, 3.0]])
-    assert torch.allclose(weights.grad, expected)
+    assert torch.allclose(weights.grad, torch.tensor([[5 - 3 * 0.6, -3 * 0.8], [0.0, 3.0]]))
 
 
 @pytest.mark.parametrize(("num_latents", "tokens"), [(20, 20), (21, 30)])

@@ -172,8 +172,7 @@ def test_query_terms_show_where_they_are(client, index):
     assert [QUERY[span["start"] : span["end"]] for span in spans] == ["bade", "kilo", "muki"]
     sources = Sources((Span(0, 3), Span(4, 8), Span(9, 10)), (0.5, 0.3, 0.2))
     # Stop words and punctuation get no spans.
-    kept = [{"start": 4, "end": 8, "share": 0.3}]
-    assert routes.spans(index, "the kilo `", sources) == kept
+    assert routes.spans(index, "the kilo `", sources) == [{"start": 4, "end": 8, "share": 0.3}]
 
 
 def test_explanations_are_the_indexs(client, index):

@@ -170,8 +170,7 @@ def test_bad_arguments(index, tmp_path):
 
 
 def test_a_grid_has_every_combination_once():
-    grid = SweepGrid((1, 2), (3, None), (None, 1.0, 2.0))
-    settings = grid.settings()
+    settings = SweepGrid((1, 2), (3, None), (None, 1.0, 2.0)).settings()
     assert len(settings) == len(set(settings)) == 12
     assert Setting(2, None, 1.0) in settings
     assert SweepGrid().settings() == [(None, None, None, 1.0)]

@@ -161,8 +161,7 @@ def test_documents_stay_where_their_parser_is_missing(folder, path, monkeypatch)
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = folder / "birds.parquet"
-    rows = pyarrow.table({"id": ["b"], "text": ["A row about puffins."]})
-    parquet.write_table(rows, table)
+    parquet.write_table(pyarrow.table({"id": ["b"], "text": ["A row about puffins."]}), table)
     sync(folder, path)
     sound = table.read_bytes()
     with monkeypatch.context() as without:
@@ -248,8 +247,7 @@ def test_patterns_need_a_folder(folder, path):
 
 def test_the_command(folder, path, run):
     (folder / "pic.png").write_bytes(b"x")
-    first = run("sync", folder, path, "--vocabulary", "words")
-    assert ".png: pic.png" in first.out
+    assert ".png: pic.png" in run("sync", folder, path, "--vocabulary", "words").out
     (folder / "fish.pdf").unlink()
     done = run("sync", folder, path, "--json").json
     assert done == {

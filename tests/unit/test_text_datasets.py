@@ -40,8 +40,7 @@ def test_a_row_of_bge():
     texts = ["she did", "he did", "nobody", "rain", "he did"]
     assert to_row(PLACE, SCORED) == TextRow("who wrote it?", texts, 2, [9.5, 3.0, 0.25, -7.0, 1.0])
     assert to_row(PLACE, PLAIN) == TextRow("when?", ["today", "rain"], 1, None)
-    nothing = {**PLAIN, "pos_scores": None, "neg_scores": None}
-    assert to_row(PLACE, nothing).scores is None
+    assert to_row(PLACE, {**PLAIN, "pos_scores": None, "neg_scores": None}).scores is None
     alone = {"query": "q", "pos": ["a"], "neg": [], "pos_scores": [2]}
     assert to_row(PLACE, alone) == TextRow("q", ["a"], 1, [2.0])
 

@@ -86,8 +86,7 @@ def expected_scores(index: IndexReader, queries: list[str]) -> np.ndarray:
     weights = weighted.weights.toarray()
     weights[:, index.span("concepts")] *= 2
     sparse = (weights @ index.engine.matrix().T.toarray()).astype(np.float64)
-    cosines = dense_cosines(index, weighted.text_vectors)
-    similarities = SIMILARITY * cosines
+    similarities = SIMILARITY * dense_cosines(index, weighted.text_vectors)
     return np.where((sparse > 0) | (similarities >= LEAST_SIMILAR), sparse + similarities, 0)
 
 
@@ -200,8 +199,7 @@ def test_an_explanation_adds_up_to_the_score(concepts, tmp_path, rra):
 
 
 def test_without_rescore_a_score_is_the_sparse_product(index):
-    weights = index.query_vectors(QUERIES)
-    products = (weights @ index.engine.matrix().T).toarray()
+    products = (index.query_vectors(QUERIES) @ index.engine.matrix().T).toarray()
     opened = lexicept.Index(index)
     for query, scores in zip(QUERIES, products, strict=True):
         hits = opened.search(ParsedQuery(query), 40, rescore=False, explain=True)
@@ -253,8 +251,7 @@ def test_steering_and_boosts_leave_the_similarity(index):
 
 
 def test_a_batch_is_ranked_as_each_query_alone(index):
-    queries = [*QUERIES, "mu", "kilo de", "ba ba lo"]
-    weighted = index.weigh(queries)
+    weighted = index.weigh([*QUERIES, "mu", "kilo de", "ba ba lo"])
     together = index.rank(weighted, 40)
     for i, hits in enumerate(together):
         (alone,) = index.rank(weighted.select([i]), 40)
@@ -265,8 +262,7 @@ def test_the_fast_model_the_vectorizer_and_the_cache_give_the_same(index):
     fast = IndexReader.open(index.path)
     expected = fast.weigh(QUERIES)
     assert expected.text_vectors is not None
-    lengths = np.linalg.norm(expected.text_vectors, axis=1)
-    assert lengths == pytest.approx([1, 1, 0, 1], abs=1e-5)
+    assert np.linalg.norm(expected.text_vectors, axis=1) == pytest.approx([1, 1, 0, 1], abs=1e-5)
     slow = IndexReader.open(index.path)
     slow.vectorizer("concepts")
     fast.encoders["concepts"].cache = QueryCache(2**20)
@@ -469,8 +465,7 @@ def test_a_request_leaves_the_similarity_out(index):
 
 def test_evaluations_tell_the_similarity_apart(index):
     queries = [Query(f"q{n}", query) for n, query in enumerate(QUERIES[:2])]
-    qrels = [Qrel("q0", "d0", 1), Qrel("q1", "d4", 1)]
-    judged = JudgedQueries(queries, qrels)
+    judged = JudgedQueries(queries, [Qrel("q0", "d0", 1), Qrel("q1", "d4", 1)])
     scores = {rescore: evaluate_index(index, judged, rescore=rescore) for rescore in (True, False)}
     assert scores[True].run != scores[False].run
     for cost in ("qd_flops", "query_length", "document_length"):

@@ -31,8 +31,7 @@ def test_values_reach_the_library(inputs, tmp_path):
 
 
 def test_every_name_is_an_argument_of_the_library():
-    known = training_arguments.__globals__["_LIBRARY"]
-    assert set(PASSED_ON) <= known.keys()
+    assert set(PASSED_ON) <= training_arguments.__globals__["_LIBRARY"].keys()
 
 
 @pytest.mark.parametrize(

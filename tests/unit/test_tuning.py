@@ -80,8 +80,7 @@ def test_what_trainings_prepare_is_shared_where_no_value_changes_it(config, tmp_
 
 
 def test_values_that_change_the_data_prepare_their_own(config, tmp_path, trained):
-    vary = ["data.count=5,8", "optimizer.seed=0,1"]
-    trials = tune(config, vary, 1, tmp_path / "out")
+    trials = tune(config, ["data.count=5,8", "optimizer.seed=0,1"], 1, tmp_path / "out")
     assert sorted(trial.changes for trial in trials) == [
         [f"data.count={count}", f"optimizer.seed={seed}"] for count in (5, 8) for seed in (0, 1)
     ]
@@ -108,8 +107,7 @@ def test_tuning_that_was_killed_goes_on(config, tmp_path, trained):
 
 @pytest.mark.usefixtures("trained")
 def test_trials_that_can_not_be_compared(config, tmp_path):
-    vary = ["optimizer.learning_rate=1e30,1e-3"]
-    trials = tune(config, vary, 3, tmp_path / "out")
+    trials = tune(config, ["optimizer.learning_rate=1e30,1e-3"], 3, tmp_path / "out")
     assert [trial.selection is None for trial in trials] == [False, True]
     assert trials[1].changes == ["optimizer.learning_rate=1e30"]
     with pytest.raises(InputError, match="no trial has a finite loss"):

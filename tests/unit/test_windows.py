@@ -123,8 +123,7 @@ def test_windows_fit_the_table_of_positions(length, tmp_path):
     set_length(tmp_path, "sentence_bert_config.json", "max_seq_length", length)
     backbone = Backbone.load(str(tmp_path))
     assert backbone.window == 64
-    features = backbone(backbone.preprocess([" ".join(WORDS * 4)]))
-    assert features["token_embeddings"].shape[1] == 64
+    assert backbone(backbone.preprocess([" ".join(WORDS * 4)]))["token_embeddings"].shape[1] == 64
 
 
 def test_a_limit_that_leaves_no_room(tmp_path):

@@ -173,8 +173,7 @@ class FiringReader:
         """Return activations by word [M, W]; a row adds up to the number of its concept's words."""
         tallies = self._tallies.result()
         concept, sums = tallies.keys >> 32, tallies.sums[:, :2].sum(axis=1)
-        totals = np.bincount(concept, sums, self._size)
-        scaled = sums * self._counted[concept] / totals[concept]
+        scaled = sums * self._counted[concept] / np.bincount(concept, sums, self._size)[concept]
         lengths = np.bincount(concept, minlength=self._size)
         shape = (self._size, len(self._words))
         return csr_of_rows(scaled, tallies.keys & 0xFFFFFFFF, lengths, shape)

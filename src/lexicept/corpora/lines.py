@@ -47,8 +47,7 @@ def filled_lines(path: str, longest: int = LARGEST) -> Iterator[tuple[Location, 
     with open_bytes(path) as file:
         for line_number, raw in enumerate(iter(partial(file.readline, longest), b""), 1):
             if len(raw) == longest:
-                message = f"longer than {longest / 2**20:.0f} MiB"
-                raise Location(path, line_number).error(message)
+                raise Location(path, line_number).error(f"longer than {longest / 2**20:.0f} MiB")
             raw = raw.removeprefix(codecs.BOM_UTF8) if line_number == 1 else raw
             # A file whose lines are ended by CR alone is a single line.
             alone = line_number == 1 and not raw.endswith(b"\n")

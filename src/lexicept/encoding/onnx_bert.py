@@ -222,8 +222,7 @@ class OnnxBert:
         for numbers in group_windows(windows, self.batch_tokens):
             # A window without tokens is a token of padding: attention to nothing is NaN.
             lengths = np.array([max(1, len(windows[number].token_ids)) for number in numbers])
-            positions = np.arange(lengths.max())
-            mask = positions < lengths[:, None]
+            mask = np.arange(lengths.max()) < lengths[:, None]
             counted, ids = np.zeros(mask.shape, bool), np.zeros(mask.shape, np.int64)
             for row, number in enumerate(numbers):
                 length = len(windows[number].token_ids)

@@ -124,8 +124,7 @@ class TokenReader(ABC):
 
         Offsets count from the prompt's start.
         """
-        prompt = self.prompt(task)
-        windows = self.windows([prompt + text for text in texts], task)
+        windows = self.windows([self.prompt(task) + text for text in texts], task)
         return TokenStates(windows, self.token_states(windows, task))
 
     def encode_activations(self, texts: Sequence[str], task: str = "document") -> sp.csr_array:

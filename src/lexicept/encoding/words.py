@@ -423,5 +423,5 @@ def _sorted_rows(
 def count_part(language: str, texts: Sequence[str]) -> CountedPart:
     """Count texts over their own words."""
     words = WordVectorizer(language)
-    tf = words.documents(texts)
+    tf = words.documents(texts)  # adds to the terms
     return CountedPart(words.terms, tf)

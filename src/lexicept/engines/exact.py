@@ -70,8 +70,7 @@ class ExactEngine(PostingsEngine):
         writer = PostingsWriter(largest_weights(matrix), weight_bits)
         for start in range(0, prior.size, SEGMENT):
             block = neighbouring_rows(matrix, start, min(start + SEGMENT, prior.size))
-            groups = inverted_in_groups([block], writer.scales, writer.kind)
-            writer.add(groups, block.shape[0])
+            writer.add(inverted_in_groups([block], writer.scales, writer.kind), block.shape[0])
         return cls.of(writer, prior)
 
     @classmethod

@@ -58,8 +58,7 @@ class JoinedEngine(PostingsEngine):
         df = load_array(added / "kept.df.npy", np.int64)
         kept_engine, added_engine = ExactEngine.open(folder), ExactEngine.open(added)
         try:
-            columns = columns_of(kept_sizes, sizes)
-            return cls(kept_engine, added_engine, columns, documents, df)
+            return cls(kept_engine, added_engine, columns_of(kept_sizes, sizes), documents, df)
         except InputError as error:
             raise IndexFormatError(f"{added}: {error}") from None
 
@@ -235,8 +234,7 @@ def columns_of(engine_sizes: Integers, sizes: Integers) -> Integers:
     same_vocabularies = engine_sizes.shape == sizes.shape and (engine_sizes >= 0).all()
     if not same_vocabularies or (engine_sizes > sizes).any():
         raise InputError(f"postings with vocabularies of {engine_sizes}, not {sizes}")
-    firsts = np.cumsum(sizes) - sizes
-    spans = zip(engine_sizes.tolist(), firsts.tolist(), strict=True)
+    spans = zip(engine_sizes.tolist(), (np.cumsum(sizes) - sizes).tolist(), strict=True)
     return np.concatenate(
         [np.empty(0, np.int64), *(np.arange(size) + start for size, start in spans)]
     )

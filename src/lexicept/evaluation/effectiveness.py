@@ -206,8 +206,7 @@ def evaluate_bm25(
         tf = vectorizer.documents(Contents(index.folder))
     derived = Derived.compute([tf], [VocabularySettings(weighting)], None)
     parsed = judged.parsed(index)
-    tf = canonical_csr(vectorizer.queries([query.text for query in parsed]))
-    vectors = weighting.queries(tf)
+    vectors = weighting.queries(canonical_csr(vectorizer.queries([query.text for query in parsed])))
     rankings: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(parsed)
     # Queries with the same conditions share a mask of documents.
     for mask, places in places_by_mask(index.query_masks(parsed)):

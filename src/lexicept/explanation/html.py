@@ -63,8 +63,7 @@ def highlighted(text: str, spans: Iterable[Span]) -> Markup:
 
 def explanation_page(explanation: Any, document: Document) -> str:
     """Return an HTML page, complete in itself, of an ``Explanation`` of a document's score."""
-    template = environment().get_template("page.html")
-    return template.render(_values(explanation, document))
+    return environment().get_template("page.html").render(_values(explanation, document))
 
 
 def explanation_fragment(explanation: Any, document: Document) -> str:

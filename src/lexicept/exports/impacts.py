@@ -52,8 +52,7 @@ class _ImpactFormat:
 
     def query(self, query: Query, vector: Vector, text_vector: Sequence[float]) -> str:
         dimensions, impacts = query_impacts(vector)
-        words = np.repeat(dimensions, impacts).astype(str)
-        return f"{query.id}\t{' '.join(words)}"
+        return f"{query.id}\t{' '.join(np.repeat(dimensions, impacts).astype(str))}"
 
 
 class Anserini(_ImpactFormat):

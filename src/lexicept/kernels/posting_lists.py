@@ -129,8 +129,7 @@ def pack_reference(
     for i in range(WIDTHS[1]):
         wide = width > i
         bits[bit[wide] + i] = steps[wide] >> i & 1
-    packed_gaps = np.packbits(bits, bitorder="little")
-    return PackedLists(packed_gaps, entry_weights, lengths)
+    return PackedLists(np.packbits(bits, bitorder="little"), entry_weights, lengths)
 
 
 @compiled()

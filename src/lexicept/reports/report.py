@@ -130,8 +130,7 @@ def _card(index: IndexReader, concept: Concept) -> dict[str, Any]:
 def passage(text: str, start: int, end: int) -> Markup:
     """Return a highlighted span of a document, with whole words around the span."""
     begin, stop = around(text, start, end, CONTEXT)
-    flat = re.sub(r"\s", " ", text[begin:stop])
-    marked = highlighted(flat, [Span(start - begin, end - begin)])
+    marked = highlighted(re.sub(r"\s", " ", text[begin:stop]), [Span(start - begin, end - begin)])
     return ("… " if begin else "") + marked + (" …" if stop < len(text) else "")
 
 

@@ -337,8 +337,7 @@ class GrowingFile:
             os.fsync(file.fileno())
             size = file.tell()
         self._digest.update(encoded)
-        state = {"bytes": size, "done": done, "sha256": self._digest.hexdigest()}
-        write_json(self._state, state)
+        write_json(self._state, {"bytes": size, "done": done, "sha256": self._digest.hexdigest()})
         self.size, self.done = size, done
 
     def append_lines(self, lines: Iterable[str], done: int) -> None:

@@ -358,6 +358,5 @@ def _teacher(run: RunFolder, queries: dict[str, str], corpus: Corpus) -> Teacher
         )
     if teacher.own is not None:
         documents = dict(zip(corpus.ids, corpus.contents, strict=True))
-        teacher_object = teacher.own.make(Teacher)
-        scorer = teacher_object.prepare(queries, documents, folder, run.progress)
+        scorer = teacher.own.make(Teacher).prepare(queries, documents, folder, run.progress)
     return TeacherScores(teacher, query_vectors, document_vectors, scorer)

@@ -275,8 +275,7 @@ class TrainingConfig:
     @property
     def learning_rate(self) -> float:
         """Learning rate after warm-up."""
-        default = 2e-5 if self.model.trained == "all" else 1e-3
-        return self.optimizer.learning_rate or default
+        return self.optimizer.learning_rate or (2e-5 if self.model.trained == "all" else 1e-3)
 
     @property
     def collections(self) -> list[TrainingConfig]:

@@ -59,8 +59,7 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
                 {"step": logs["step"], **{n: logs[n] for n in logs if n not in _UNTOLD}}
                 for logs in state.log_history
             ]
-            text = "".join(json.dumps(line) + "\n" for line in lines)
-            replace_file(self._path, text.encode())
+            replace_file(self._path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Report progress."""

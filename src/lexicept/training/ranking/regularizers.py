@@ -37,8 +37,7 @@ def df_penalties(ratios: Tensor, alpha: float = 0.1, beta: float = 10.0) -> Tens
     """Return the penalty of each dimension's share x of documents: a = 1 / (1 + (x^(log_α 2) −
     1)^β) (Porco et al. 2025). Increasing in x: 0 at x = 0, 1/2 at x = α, 1 at x = 1."""
     # expm1 is exact where x is almost 1, and never below 0, where a power would be NaN.
-    base = torch.expm1(torch.log(ratios) * (math.log(2) / math.log(alpha)))
-    return 1 / (1 + base**beta)
+    return 1 / (1 + torch.expm1(torch.log(ratios) * (math.log(2) / math.log(alpha))) ** beta)
 
 
 class DocumentFrequencies(nn.Module):
