@@ -88,8 +88,8 @@ def plain(value: Any) -> Value | None:
 
 
 def _python(value: Any) -> Any:
-    """Return a scalar or an array of NumPy as Python's values: numbers of less than double
-    precision with the digits that they are shown with, times to the microsecond."""
+    """Return a scalar or an array of NumPy as Python's values, others as they are: numbers of
+    less than double precision with the digits that are shown, times to the microsecond."""
     if not hasattr(value, "tolist"):
         return value
     name = str(getattr(value, "dtype", ""))
