@@ -224,7 +224,7 @@ def _trained_in_rounds(config: TrainingConfig, rounds: int, data: Data) -> Path:
     """Return the model of the last round of a configuration; see ``TrainingJob.rounds``."""
     path = trained(config, data.work, data.progress)
     for index in range(1, rounds):
-        data.progress("rounds", index, rounds, "")
+        data.progress("rounds", index, rounds)
         again = replace(
             config,
             model=replace(config.model, start=str(path), initial_active_dims=None),
