@@ -17,6 +17,7 @@ from sentence_transformers.sparse_encoder.modules import (
 from transformers import AutoTokenizer
 
 from lexicept.neural.backbones.loading import quiet_transformers
+from lexicept.neural.converters.reading import open_encoder
 from support.tiny import save_bert
 
 SIZES = {"vocab_size": 82, "max_position_embeddings": 64, "initializer_range": 0.3}
@@ -92,6 +93,11 @@ def save_library(folder: Path, parts: list[Any], **settings: Any) -> Path:
 
 def inference_free(folder: Path, masked: Path) -> Path:
     return save_library(folder, [Router.for_query_document([table(masked)], modules(masked))])
+
+
+def separate_encoders(folder: Path, masked: Path) -> Path:
+    sides = list(open_encoder(masked)), list(open_encoder(masked))
+    return save_library(folder, [Router.for_query_document(*sides)])
 
 
 def csr(folder: Path, masked: Path) -> Path:

@@ -31,7 +31,14 @@ from lexicept.neural.sae.model import SAE
 from lexicept.training.ranking.initial_encoder import load_models
 from lexicept.training.ranking.run import train
 from support.commands import assert_error
-from support.library_models import csr, inference_free, modules, save_library, save_masked
+from support.library_models import (
+    csr,
+    inference_free,
+    modules,
+    save_library,
+    save_masked,
+    separate_encoders,
+)
 from support.runs import configuration
 from support.tiny import (
     WITH_LAYER_NORM,
@@ -247,6 +254,7 @@ def test_one_rule_for_all_commands(name, masked, inputs, tmp_path):
 REFUSED: dict[str, tuple[str, Callable[[Path, Path], Any]]] = {
     "CSR": ("reads one dense vector of a whole text", csr),
     "table": ("a table of weights encodes its queries", inference_free),
+    "router": ("queries and documents have separate encoders", separate_encoders),
     "missing": ("model: no such folder; did you mean .*model2", lambda folder, _: None),
 }
 

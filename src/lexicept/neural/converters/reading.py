@@ -110,11 +110,12 @@ def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
 
 def recognise(folder: Path) -> Kind | None:
     """Return the layout of a model's folder; None if it holds no model. Raises InputError for a
-    damaged configuration, or for a model without language-model head."""
+    damaged configuration, a ``Router`` of encoders, or a model without language-model head."""
     modules = modules_of(folder)
-    if (folder / "model" / "modules.json").exists() or any(
-        module_type.startswith("lexicept.") for module_type, _ in modules
-    ):
+    ours = any(module_type.startswith("lexicept.") for module_type, _ in modules)
+    if ours and modules[0][0].endswith(".Router"):
+        raise InputError(f"{folder}: queries and documents have separate encoders; one is required")
+    if ours or (folder / "model" / "modules.json").exists():
         return Kind.lexicept
     if modules:
         return Kind.sentence_transformers
