@@ -170,7 +170,7 @@ def curve_limits(
     return [(query, document) for document in document_limits for query in query_limits]
 
 
-def seeded_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Estimate:
+def seeded_difference(a: npt.ArrayLike, b: npt.ArrayLike, *, paired: bool = False) -> Estimate:
     """Compare two models over the same queries and over trainings, both of which are samples.
 
     The estimate is the mean of A minus the mean of B. The variance is ``s_d² / n`` of the queries'
@@ -182,26 +182,39 @@ def seeded_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Estimate:
     Args:
         a: values by training and query [S_A, n].
         b: values of the other model [S_B, n], with the queries in the same order.
+        paired: the rows of ``a`` and ``b`` are of the same trainings, such as a model pruned in
+            two ways: the variance of trainings is that of their differences, ``s² / S``.
 
     Raises:
-        InputError: no numbers, or other queries.
+        InputError: no numbers, other queries, or paired numbers of other trainings.
     """
     x, y = (np.atleast_2d(np.asarray(values, np.float64)) for values in (a, b))
     if x.shape[1] != y.shape[1] or not x.size or not y.size:
         raise InputError(f"a paired comparison needs the same queries: {x.shape} and {y.shape}")
     per_query = x.mean(axis=0) - y.mean(axis=0)
-    return _difference(float(per_query.mean()), [per_query, x.mean(axis=1), y.mean(axis=1)])
+    trainings = _samples(x.mean(axis=1), y.mean(axis=1), paired)
+    return _difference(float(per_query.mean()), [per_query, *trainings])
 
 
-def trainings_difference(a: npt.ArrayLike, b: npt.ArrayLike) -> Estimate:
-    """Compare a number of two models over trainings, by Welch's t-test.
+def trainings_difference(a: npt.ArrayLike, b: npt.ArrayLike, *, paired: bool = False) -> Estimate:
+    """Compare a number of two models over trainings, by Welch's t-test or the paired t-test.
 
     Args:
         a: the number of each training [S_A]; one number of an untrained model.
         b: the same of the other model [S_B].
+        paired: see ``seeded_difference``.
+
+    Raises:
+        InputError: paired numbers of other trainings.
     """
     x, y = (np.atleast_1d(np.asarray(values, np.float64)) for values in (a, b))
-    return _difference(float(x.mean() - y.mean()), [x, y])
+    return _difference(float(x.mean() - y.mean()), _samples(x, y, paired))
+
+
+def _samples(x: Floats, y: Floats, paired: bool) -> list[Floats]:
+    if paired and x.shape != y.shape:
+        raise InputError(f"a pair is of the same trainings: {len(x)} and {len(y)}")
+    return [x - y] if paired else [x, y]
 
 
 def _difference(mean: float, samples: Sequence[Floats]) -> Estimate:

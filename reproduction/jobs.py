@@ -182,6 +182,10 @@ class TrainingJob:
             raise InputError("seeds are of separate trainings, averaged of one model: set either")
 
 
+SEARCH = ("test", "mteb", "rra", "query_max_active_dims", "document_max_active_dims", "curve")
+"""Fields of a ``TrainingJob`` that change the search, not the trained models."""
+
+
 @settings
 class PooledJob:
     """CL-SR (Park et al. 2025): an SAE over a dense retriever's pooled vectors."""

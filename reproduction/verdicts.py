@@ -2,16 +2,17 @@
 
 A check holds or fails if the difference of its rows is beyond chance: over the queries and, for
 models trained here, over at least ``TRAININGS`` trainings, with Holm's correction over a table's
-checks. A check is undecided within chance, for a row without result, and for a trained model that
-finds less, at the check's own value, than both BM25 and the dense model whose states it reads. A
-table or claim fails if a check fails, none holds, and more than half of the checks are decided.
+checks. Rows that search with the same trained models are compared training by training. A check is
+undecided within chance, for a row without result, and for a trained model that finds less, at the
+check's own value, than both BM25 and the dense model whose states it reads. A table or claim fails
+if a check fails, none holds, and more than half of the checks are decided.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from lexicept.evaluation.significance import holm
 from reproduction.estimates import Estimate, recorded_cost, seeded_difference, trainings_difference
-from reproduction.jobs import Job, OverlapJob, PooledJob, TrainingJob
+from reproduction.jobs import SEARCH, Job, OverlapJob, PooledJob, TrainingJob
 from reproduction.recipe import Check, Recipe, measures_of
 from reproduction.run import Outcome, Result
 
@@ -167,6 +168,14 @@ class Table:
             return job.training is not None
         return isinstance(job, TrainingJob) or (isinstance(job, PooledJob) and not job.dense)
 
+    def same_models(self, row: str, against: str) -> bool:
+        """Return True if two rows search with the same trained models, pruned or re-weighted in
+        another way."""
+        job, other = self.job(row), self.job(against)
+        if not (isinstance(job, TrainingJob) and isinstance(other, TrainingJob)):
+            return False
+        return replace(job, **{name: getattr(other, name) for name in SEARCH}) == other
+
     def is_published(self, row: str) -> bool:
         """Return True if the row has the latents of a published SAE."""
         job = self.job(row)
@@ -261,13 +270,15 @@ class Table:
         first, last = (self.by_training(each, name) for each in (names[0], names[-1]))
         if first is not None and isinstance(against, float):
             return seeded_difference(_matrix(first, first[0]), [[against] * len(first[0])])
+        paired = isinstance(against, str) and self.same_models(row, against)
         if first is not None and last is not None and first[0].keys() == last[0].keys():
-            return seeded_difference(_matrix(first, first[0]), _matrix(last, first[0]))
+            matrices = _matrix(first, first[0]), _matrix(last, first[0])
+            return seeded_difference(*matrices, paired=paired)
         numbers = {each: self.numbers(each, name) for each in names}
         if any(self.is_trained(each) and len(numbers[each]) < 2 for each in names):
             return None
         base = [against] if isinstance(against, float) else numbers[against]
-        return trainings_difference(numbers[row], base)
+        return trainings_difference(numbers[row], base, paired=paired)
 
     def undecidable(self, check: Check, tests: Mapping[tuple[str, str, str], Estimate]) -> str:
         """Return the reason why a check can't be decided by any test; empty if it can."""

@@ -107,6 +107,23 @@ def test_a_check_added_after_a_run_is_tested_over_its_trainings(costs, trainings
     assert [each.answer for each in checked] == ["holds" if trainings > 2 else "undecided", answer]
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_a_pruned_model_is_compared_training_by_training(same):
+    """Trainings differ by .1, and pruning loses .01 in each."""
+
+    def measured(name: str, loss: float) -> Result:
+        values = [{NDCG: 0.5 + 0.1 * n - loss * (10 + n) / 10} for n in range(3)]
+        trainings = tuple({"seed": n, "values": v, "per_query": {}} for n, v in enumerate(values))
+        return replace(result(name, 0.6, 3), trainings=trainings)
+
+    table = recipe(Check("pruning loses", NDCG, rising=("b", "a")), trained=True)
+    job = replace(TRAINING, document_max_active_dims=5, **({} if same else {"seeds": (7, 8, 9)}))
+    rows = [replace(each, jobs={"small": job}) if each.name == "b" else each for each in table.rows]
+    results = measured("a", 0.0), measured("b", 0.01), BM25
+    (checked,) = compared(replace(table, rows=tuple(rows)), *results).checks
+    assert checked.answer == ("holds" if same else "undecided")
+
+
 def test_one_step_that_fails_decides_and_one_that_is_open_does_not():
     check = Check("rises", NDCG, rising=("a", "b", "c"))
     rows = {"a": 0.5, "b": 0.6, "c": 0.7}

@@ -70,6 +70,10 @@ def test_differences_are_those_of_scipy_s_tests():
     reference = stats.ttest_ind(a, b, equal_var=False)
     assert difference.p() == pytest.approx(reference.pvalue)
     assert difference.freedom == pytest.approx(reference.df)
+    paired = trainings_difference(a[:3], b, paired=True)
+    assert paired.p() == pytest.approx(stats.ttest_rel(a[:3], b).pvalue)
+    with pytest.raises(InputError, match="same trainings: 4 and 3"):
+        trainings_difference(a, b, paired=True)
     # Against a constant it is the one-sample test.
     assert trainings_difference(a, [0.6]).p() == pytest.approx(stats.ttest_1samp(a, 0.6).pvalue)
 
@@ -84,6 +88,11 @@ def test_queries_and_trainings_by_hand():
     assert difference.freedom == pytest.approx(
         variance**2 / ((0.0025 / 3) ** 2 / 2 + 0.0025**2 / 1)
     )
+    # The same trainings, pruned: queries lose .1, .2, .1, and trainings .1 and 1 / 6.
+    pruned = [[0.4, 0.6, 0.8], [0.6, 0.6, 0.7]]
+    paired = seeded_difference(a, pruned, paired=True)
+    assert paired.difference == pytest.approx(2 / 15)
+    assert paired.error**2 == pytest.approx(1 / 300 / 3 + 1 / 450 / 2)
 
 
 def test_the_interval_holds_where_queries_and_trainings_are_random():
