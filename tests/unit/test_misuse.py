@@ -80,6 +80,7 @@ pets.document(["1"]) -> no document ['1'] in
 pets.delete("1") -> ids must be a list of texts, not '1'
 pets.delete(["nosuch"]) -> no document 'nosuch' in
 pets.delete(list(pets.reader.ids)) -> an index can't be left without documents
+pets.add(pets.delete(["1"]) for _ in "x") -> the index can't change while it reads documents for
 pets.reweight(0) -> alpha must be above 0, not 0
 pets.reweight(nan) -> alpha must be a finite number, not nan
 pets.reweight(1.0, transform="x²") -> no transform 'x²', only: 1+x, x, lambda*x, log(1+x), exp(x), t

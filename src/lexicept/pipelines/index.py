@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 from lexicept.checks import Count, Positive, checked_arguments
@@ -203,9 +204,12 @@ class Index(OpenedIndex):
         """Keep other threads from changing the index, then read and keep the new generation alone.
 
         Raises:
-            InputError: the index is closed.
+            InputError: the index is closed, or the documents of a change change it.
         """
+        if self._changing.locked() and self._changer == get_ident():
+            raise InputError("the index can't change while it reads documents for another change")
         with self._changing:
+            self._changer = get_ident()
             path = self.reader.path  # a closed index is refused before it changes
             with reporting(progress) as report, joined_cluster(ray, ray_workers) as cluster:
                 yield report, cluster

@@ -21,7 +21,7 @@ class Snapshot:
     @checked_arguments
     def __init__(self, reader: IndexReader) -> None:
         self._reader: IndexReader | None = reader
-        self._changing = threading.Lock()
+        self._changing, self._changer = threading.Lock(), 0
         self._next_look = 0.0
 
     @property
@@ -38,9 +38,7 @@ class Snapshot:
 
     def _snapshot(self) -> IndexReader:
         """Return the snapshot. Warn once if the index on disk has changed since."""
-        reader, now = self._reader, time.monotonic()
-        if reader is None:
-            raise InputError("the index is closed")
+        reader, now = self.reader, time.monotonic()
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
             if reader.missing and reader.stale():
