@@ -48,8 +48,7 @@ SETTINGS = [(0.9, 0.4), (1.5, 0.75)]
 
 def their_scores(texts: Sequence[str], queries: Sequence[str], k1: float, b: float) -> np.ndarray:
     """Every document's score for every query [n, N]."""
-    stemmer = Stemmer.Stemmer("english")
-    options = {"stopwords": "en", "stemmer": stemmer, "show_progress": False}
+    options = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
     retriever = bm25s.BM25(k1=k1, b=b, method="lucene")
     retriever.index(bm25s.tokenize(list(texts), **options), show_progress=False)
     tokens = bm25s.tokenize(list(queries), return_ids=False, **options)

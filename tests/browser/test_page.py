@@ -116,8 +116,7 @@ def filtered_ids(index: IndexReader, text: str) -> list[str]:
 def test_search_shows_results_and_why(page, index):
     search(page, QUERY)
     assert ranking(page) == [hit.id for hit in index.search([QUERY])[0]]
-    total = index.matching(QUERY).count
-    expect(status(page)).to_have_text(f"{total} documents.")
+    expect(status(page)).to_have_text(f"{index.matching(QUERY).count} documents.")
     first = explain(page)
     why = index.explain(QUERY, index.search([QUERY])[0][0].id)
     words = sum(part.score for part in why.contributions if part.vocabulary == "words")
@@ -287,8 +286,7 @@ def test_one_click_adds_what_a_result_is_about(page, index):
     expect(chips).to_have_count(len(fed.added))
     assert ranking(page) == [hit.id for hit in index.search([fed])[0]]
     explain(page, ranking(page).index(before[1]))
-    pressed = page.locator('.mark[aria-pressed="true"]')
-    expect(pressed).to_have_attribute("data-id", before[1])
+    expect(page.locator('.mark[aria-pressed="true"]')).to_have_attribute("data-id", before[1])
     chips.first.get_by_role("button", name="Take away").click()
     expect(chips).to_have_count(len(fed.added) - 1)
     page.get_by_role("button", name="Take all away").click()
@@ -340,8 +338,7 @@ def test_facets_and_filters(page, index):
     page.get_by_label("Condition, such as").fill("number > 11")
     page.get_by_role("button", name="Apply").click()
     expect(page.locator("#filters-count")).to_have_text(" 2 in use")
-    both = "part = 'odd' and number > 11"
-    assert ranking(page) == filtered_ids(index, both)
+    assert ranking(page) == filtered_ids(index, "part = 'odd' and number > 11")
     page.get_by_role("button", name="Any part again").click()
     expect(page.locator("#filters-count")).to_have_text(" 1 in use")
     assert ranking(page) == filtered_ids(index, "number > 11")

@@ -62,8 +62,7 @@ def recipe(*checks: Check, trained: bool = False, baseline: bool = True, **more:
 
 
 def compared(table: Recipe, *results: Result, missing: dict[str, str] | None = None) -> Comparison:
-    outcome = Outcome({each.row: each for each in results}, missing or {})
-    return compare(table, "small", outcome)
+    return compare(table, "small", Outcome({each.row: each for each in results}, missing or {}))
 
 
 RISES = Check("b is better than a", NDCG, rising=("a", "b"))
@@ -237,8 +236,7 @@ def test_the_verdict_is_made_of_checks():
     falls = Check("a is better than b", NDCG, rising=("b", "a"))
     a, b = result("a", 0.5), result("b", 0.6)
     assert compared(recipe(RISES), a, b).verdict.word == "holds"
-    mixed = compared(recipe(RISES, falls), a, b).verdict
-    assert mixed == ("mixed", "checks: 1 holds, 1 fails")
+    assert compared(recipe(RISES, falls), a, b).verdict == ("mixed", "checks: 1 holds, 1 fails")
     hidden = compared(recipe(falls, not_comparable="private data"), a, b).verdict
     assert hidden.word == "fails"
     assert "private data" in hidden.reason

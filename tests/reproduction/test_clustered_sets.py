@@ -151,8 +151,7 @@ def source(tmp_path):
     documents, queries, qrels = [], [], ["query-id\tcorpus-id\tscore"]
     for i in range(96):
         topic = i % 4
-        query = f"topic{topic} thing{i} shared{i // 4 % 8}"
-        queries.append({"_id": f"q{i}", "text": query})
+        queries.append({"_id": f"q{i}", "text": f"topic{topic} thing{i} shared{i // 4 % 8}"})
         for place in range(2):
             name = f"d{i}-{place}"
             title = f"topic{topic} thing{i}" if place else f"shared{i // 4 % 8} page"

@@ -449,8 +449,7 @@ def test_the_table_compares_and_the_verdict_needs_a_run(recipes, here, tmp_path)
     verdicts = write_report(recipes, tmp_path / "page.md")
     words = {size: verdict.word for size, verdict in verdicts["paper/table1"].items()}
     assert words == {"small": "holds", "full": "not run"}
-    page = (tmp_path / "page.md").read_text()
-    assert "| [paper/table1](paper/table1/README.md) | " in page
+    assert "| [paper/table1](paper/table1/README.md) | " in (tmp_path / "page.md").read_text()
     readme = recipe.folder / "README.md"
     text = readme.read_text()
     assert "## Results at small size" in text

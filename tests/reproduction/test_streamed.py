@@ -109,8 +109,7 @@ def test_the_curve_of_a_collection_on_disk_is_that_of_one_in_memory(tmp_path):
     source = save_collection(tmp_path / "tiny", documents=60)
     result, expected = Measurements(), Measurements()
     data = Data(tmp_path, {}, tmp_path / "work")
-    job = RetrievalJob(datasets=(DEV,))
-    measure_curve(words_collection(job, DEV, data), result)
+    measure_curve(words_collection(RetrievalJob(datasets=(DEV,)), DEV, data), result)
     measure_curve(in_memory(source), expected)
     assert "tiny nDCG@10 at 2" in expected.values
     assert result.values == pytest.approx(expected.values, rel=1e-6)

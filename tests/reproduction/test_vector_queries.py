@@ -26,8 +26,7 @@ def test_vector_queries_are_of_the_strongest_dimensions(documents, count, num_di
 
 
 def test_vector_queries_by_seed_and_by_hand():
-    random = np.random.default_rng(0)
-    documents = sp.csr_array(random.random((20, 40)))
+    documents = sp.csr_array(np.random.default_rng(0).random((20, 40)))
     sources, queries = from_vectors(documents, 5, 3, seed=1)
     again = from_vectors(documents, 5, 3, seed=1)
     other = from_vectors(documents, 5, 3, seed=2)

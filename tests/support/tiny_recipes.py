@@ -202,7 +202,6 @@ def esplade_rows() -> dict[str, Changes]:
         "validation": {"count": 5, "every": 2},
     }
     settings = {"steps": 3, "batch_size": 4, "warmup_steps": 1}
-    pretraining = {"words": 24, "settings": settings}
-    whole = {"config": config, "pretraining": pretraining}
+    whole = {"config": config, "pretraining": {"words": 24, "settings": settings}}
     pruned = {**whole, "query_max_active_dims": 3, "document_max_active_dims": 5}
     return {"esplade": {"training": whole}, "esplade_q5_d10": {"training": pruned}}

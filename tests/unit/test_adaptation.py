@@ -78,8 +78,7 @@ def test_an_index_s_concepts_are_adapted_named_and_its_own(run, adapted):
     for i in set(range(8192)) - fires:  # they stayed themselves, and have their names
         assert after.terms[i] in (before.terms[i], f"{before.terms[i]} #{i}")
     assert index.reader.settings["concepts"].adapted == {"tokens": 120, "steps": 3}
-    output = run("index", "info", folder).out
-    assert "adapted to the documents: 120 tokens, 3 steps" in output
+    assert "adapted to the documents: 120 tokens, 3 steps" in run("index", "info", folder).out
     assert type(IndexReader.open(folder).vectorizer("concepts")) is EncodedConcepts
 
 

@@ -195,14 +195,12 @@ def test_windows_are_found_by_their_tokens(bert, tmp_path):
     (empty,), (other,) = bert.windows([""]), bert.windows([text(1, 2)])
     assert cached.find(empty) is None
     assert cached.find(other) is None
-    marked = windows[3]._replace(left_out=[0, *windows[3].left_out[1:]])
-    assert cached.find(marked) is None
+    assert cached.find(windows[3]._replace(left_out=[0, *windows[3].left_out[1:]])) is None
 
 
 def test_the_blocks_are_run_for_unknown_windows_of_documents_only(bert, tmp_path, monkeypatch):
     cached = CachedStates.build(tmp_path, bert, TEXTS[:3])
-    texts = [TEXTS[3], TEXTS[0], "", TEXTS[2], TEXTS[5]]
-    windows = bert.windows(texts)
+    windows = bert.windows([TEXTS[3], TEXTS[0], "", TEXTS[2], TEXTS[5]])
 
     def read(task):
         states_of_windows = [None] * len(windows)

@@ -35,8 +35,7 @@ def test_build(beir, tmp_path, run):
     bm25 = {"name": "bm25", "k1": 1.5, "b": 0.75, "k3": None}
     assert words["weighting"] == {**bm25, "query_exponent": 1.0, "query_scale": 1.0}
     assert run("index", "info", tmp_path / "x", "--json").json == built
-    table = run("index", "info", tmp_path / "x").out
-    assert "3 dimensions, bm25 k1 1.5, b 0.75" in table
+    assert "3 dimensions, bm25 k1 1.5, b 0.75" in run("index", "info", tmp_path / "x").out
     files = [p for p in (tmp_path / "x" / "generation-000001").rglob("*") if p.is_file()]
     assert built["bytes"] == sum(p.stat().st_size for p in files)
 
@@ -179,8 +178,7 @@ def test_rra(index, run):
     assert "alpha 1.25, iterations 2, transform 1+x" in run("index", "info", fixed).out
     assert_error(run(*arguments), "exists already")
     for alpha, code in (("abc", 2), ("", 2), ("0", 1)):
-        refused = run("index", "reweight", index, f"--alpha={alpha}")
-        assert_error(refused, "alpha", code=code)
+        assert_error(run("index", "reweight", index, f"--alpha={alpha}"), "alpha", code=code)
     # Without --out the index itself changes.
     assert run("index", "reweight", index, "--json").json == {"alpha": 1.0}
     assert run("index", "info", index, "--json").json["rra"]["alpha"] == 1.0

@@ -198,8 +198,7 @@ def test_what_build_refuses_of_an_sae(build, inputs, tmp_path):
     assert_error(build("--layer", 2), "the state after 1 blocks, not 2")
     assert_error(build("--width", 8), "24 latents, not 8")
     assert_error(build("--model", tmp_path), "--model and --sae")
-    other = sae_files.sparsify(tmp_path).folder
-    assert_error(build(sae=other), "layer 6", "blocks 1 to 2")
+    assert_error(build(sae=sae_files.sparsify(tmp_path).folder), "layer 6", "blocks 1 to 2")
     SAE(D, M, K).save(tmp_path / "small")
     assert_error(build(sae=tmp_path / "small"), "name the layer")
     assert_error(build("--layer", 1, sae=tmp_path / "small"), f"of size {D}", "of size 32")

@@ -39,8 +39,7 @@ def test_sweep(index, beir, tmp_path, run):
 
 def test_the_split_is_dev_and_the_grid_has_a_default(index, beir, tmp_path, run):
     swept = ("index", "sweep", index, beir, "--out", tmp_path / "out", "--vocabulary", "words")
-    report = run(*swept, "--ignore-identical-ids", "--json").json
-    assert report["ignore_identical_ids"] is True
+    assert run(*swept, "--ignore-identical-ids", "--json").json["ignore_identical_ids"] is True
     settings = [point.setting for point in read_points(tmp_path / "out" / "points.jsonl")]
     dims = ((8, 16, 32, None), (50, 100, 200, None))
     assert settings == SweepGrid(*dims, (None, 1.0, 1.25)).settings()

@@ -151,8 +151,7 @@ def test_lengths_of_layouts_that_have_one(masked, tmp_path):
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_decoder(causal, tmp_path):
-    folder = Path(save_decoder(tmp_path / "llama", is_causal=causal))
-    encoder = read(folder)
+    encoder = read(Path(save_decoder(tmp_path / "llama", is_causal=causal)))
     assert encoder.backbone.bidirectional is not causal
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="LlamaModel has no masked-language-model class"):
@@ -354,8 +353,7 @@ def damage(path: Path) -> None:
 def test_sources_that_are_refused(what, masked, tmp_path, run):
     message, make = BROKEN[what]
     folder = make(tmp_path / "source", masked)
-    result = run("model", "convert", folder, "--out", tmp_path / "out")
-    assert_error(result, message, "source")
+    assert_error(run("model", "convert", folder, "--out", tmp_path / "out"), message, "source")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 

@@ -47,8 +47,7 @@ def test_by_hand():
      ("nDCG(gains={1: 0, 2: 5})@10", 1 / log2(3))],
 )  # fmt: skip
 def test_measures_with_parameters(name, of_first):
-    value = evaluate_queries(QRELS, RUN, [name])[name]["1"]
-    assert value == pytest.approx(of_first, rel=1e-5)
+    assert evaluate_queries(QRELS, RUN, [name])[name]["1"] == pytest.approx(of_first, rel=1e-5)
 
 
 # Equal scores
@@ -95,8 +94,7 @@ def test_scores_that_single_precision_can_not_tell_apart_are_not_equal():
 
 
 def test_the_lines_of_a_file_are_the_order_of_equal_scores(tmp_path):
-    lines = "1 Q0 z 1 2 x\n1 Q0 m 3 1 x\n1 Q0 a 2 1 x\n"
-    (tmp_path / "a.run").write_text(lines)
+    (tmp_path / "a.run").write_text("1 Q0 z 1 2 x\n1 Q0 m 3 1 x\n1 Q0 a 2 1 x\n")
     run = read_run(tmp_path / "a.run")
     assert evaluate([Qrel("1", "m", 1)], run, ["RR", "P@2"]) == {"RR": 0.5, "P@2": 0.5}
     write_run(tmp_path / "b.run", run)
@@ -123,8 +121,7 @@ def test_a_value_that_ir_measures_fails_to_compute_is_an_error():
 @pytest.mark.parametrize("results", [{}, {"2": {}}])
 @pytest.mark.parametrize("name", ["RR@10", "Judged@5", "NumRel", "Compat"])
 def test_a_judged_query_without_results_scores_0_in_every_measure(results, name):
-    run = {"1": {"a": 1.0}, **results}
-    assert evaluate_queries(QRELS, run, [name])[name]["2"] == 0
+    assert evaluate_queries(QRELS, {"1": {"a": 1.0}, **results}, [name])[name]["2"] == 0
 
 
 def test_what_runs_and_judgements_may_lack():

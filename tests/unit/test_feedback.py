@@ -185,8 +185,7 @@ def test_feedback_on_the_command_line(index, run):
     assert marked["did_you_mean"] == "feline feline"
     assert len(marked["added"]) == 3
     assert "did you mean: feline" in run("search", path, "felnie", "--feedback", "2", *words).err
-    like = run("search", path, "--like", "1", *words)
-    assert "documents like 1" in like.out
+    assert "documents like 1" in run("search", path, "--like", "1", *words).out
 
 
 @pytest.mark.parametrize(

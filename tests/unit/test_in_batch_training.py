@@ -36,8 +36,7 @@ def test_in_batch_negatives_alone_need_no_mining(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(Objective, "components", watched)
     train(esplade(inputs), tmp_path / "run")
     assert batches == [(3, 3, [1, 1, 1])] * 10  # 5 steps of two batches, one document for each
-    told = metrics(tmp_path / "run")[0]
-    assert "in_batch" in told
+    assert "in_batch" in metrics(tmp_path / "run")[0]
     config = json.loads(
         (tmp_path / "run" / "model" / "1_VocabularyHead" / "config.json").read_text()
     )

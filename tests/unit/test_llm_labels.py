@@ -84,8 +84,7 @@ def test_what_is_asked(path, stub, store, monkeypatch):
     assert stub.keys == ["Bearer none"] * 3  # whatever OPENAI_API_KEY holds
     (request,) = (said for b in stub.asked if "Words: bee" in (said := b["messages"][1]["content"]))
     assert request == "Words: bee\nPassages:\n- a b[[ee]]"
-    title = prompt(IndexReader.open(path), 3)[1]["content"]
-    assert title.endswith("- A title: d[[o]]g")
+    assert prompt(IndexReader.open(path), 3)[1]["content"].endswith("- A title: d[[o]]g")
 
 
 def test_the_most_frequent_first(path, stub, store):

@@ -129,8 +129,7 @@ def dense(folder: Path) -> None:
 def words(folder: Path) -> None:
     """A BERT with its tokens in ``vocab.txt`` alone, as in older models."""
     save_bert(folder)
-    tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
-    tokens = tokenizer["model"]["vocab"]
+    tokens = json.loads((folder / "tokenizer.json").read_bytes())["model"]["vocab"]
     (folder / "vocab.txt").write_text("\n".join(sorted(tokens, key=tokens.get)))
     (folder / "tokenizer.json").unlink()
 

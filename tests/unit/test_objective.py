@@ -75,8 +75,7 @@ def test_margin_mse_counts_lists_with_a_relevant_document(scored):
     targets = {"teacher": TEACHER} | ({"scores": SCORES} if scored else {})
     actual = components(make({**NONE, "margin_mse": 2.0}), **targets)
     taught = SCORES if scored else TEACHER.gather(1, TARGETS["columns"])
-    student = (QUERIES @ DOCUMENTS.T).gather(1, TARGETS["columns"])
-    gaps = student - taught
+    gaps = (QUERIES @ DOCUMENTS.T).gather(1, TARGETS["columns"]) - taught
     errors = [gaps[0, 0] - gaps[0, 1], gaps[0, 0] - gaps[0, 2], gaps[1, 0] - gaps[1, 1]]
     expected = 2 * torch.stack(errors).square().mean()
     assert values(actual) == {"margin_mse": float(expected)}

@@ -98,8 +98,7 @@ def test_replaced_and_deleted_documents_leave_the_order(tmp_path):
 
 
 def test_an_order_of_rows_that_are_not_there_is_refused(tmp_path):
-    path = build(tmp_path / "index", {"a": "cat", "b": "dog"}).path
-    generation = path / "generation-000001"
+    generation = build(tmp_path / "index", {"a": "cat", "b": "dog"}).path / "generation-000001"
     for wrong in ([0, 2], [-1, 0]):
         np.save(generation / "order.npy", np.array(wrong))
         with pytest.raises(IndexFormatError, match="documents that are in no part"):

@@ -263,8 +263,7 @@ def test_the_server_answers_with_documents(index):
         assert (second["id"], second["passage"]) == ("other", None)
         why = get("/explain", query="cats install", document_id="guide.md")
         assert (why["passage"], why["title"]) == ("guide.md#install", "Guide › Install")
-        phrase = {"query": '"the"', "document_id": "guide.md"}
-        refused = client.get("/explain", params=phrase)
+        refused = client.get("/explain", params={"query": '"the"', "document_id": "guide.md"})
         assert (refused.status_code, "the phrase 'the'" in refused.text) == (422, True)
         book = get("/document", document_id="book")
         assert book["passages"] == [

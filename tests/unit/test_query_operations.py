@@ -26,8 +26,7 @@ CHOOSE = pytest.mark.parametrize("choose", [kept_within, kept_within_reference])
 def test_what_fits_a_budget_by_hand(choose, budget, most, kept):
     impact = np.array([2.0, 3.0, 1.0, 5.0, 5.0], np.float32)
     columns, indptr = np.array([0, 1, 2, 3, 4]), np.array([0, 3, 5])
-    costs = np.array([2, 4, 1, 1, 1])
-    positions, ends = choose(impact, columns, indptr, costs, budget, most)
+    positions, ends = choose(impact, columns, indptr, np.array([2, 4, 1, 1, 1]), budget, most)
     assert positions.tolist() == kept
     assert ends.tolist() == [0, sum(position < 3 for position in kept), len(kept)]
 

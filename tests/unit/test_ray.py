@@ -108,8 +108,7 @@ def contents(index: IndexReader) -> dict[str, bytes]:
 def test_an_index_is_the_same_bytes(tmp_path, cluster, concepts, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where the workers are not
     here = contents(build(tmp_path / "here", concepts, None))
-    there = build(Path("there"), concepts, cluster)
-    assert contents(there) == here
+    assert contents(build(Path("there"), concepts, cluster)) == here
     again = reweight("there", "again", RRASettings(0.75), cluster)
     assert contents(again) == contents(reweight("here", tmp_path / "other", RRASettings(0.75)))
     assert np.isfinite(again.engine.offsets).all()
@@ -160,8 +159,7 @@ def test_a_killed_encoder_and_a_killed_build_lose_and_double_nothing(tmp_path, c
     before = vectorizer.encoded()
     assert set(before) >= set(TEXTS[:16])
     there = build(tmp_path / "there", vectorizer, cluster)
-    again = vectorizer.encoded()[len(before) :]
-    assert sorted(again) == sorted(TEXTS[16:])
+    assert sorted(vectorizer.encoded()[len(before) :]) == sorted(TEXTS[16:])
     assert contents(there) == contents(build(tmp_path / "here", vectorizer, None))
 
 
@@ -226,8 +224,7 @@ def test_commands_join_a_cluster(tmp_path, cluster):
     corpus.write_text("".join(f'{{"_id": "{n}", "text": "{t}"}}\n' for n, t in enumerate(TEXTS)))
     more = tmp_path / "more.jsonl"
     more.write_text('{"_id": "n", "text": "zuzu baba"}\n{"_id": "3", "text": "kilo"}\n')
-    address = ray.get_runtime_context().gcs_address
-    options = ("--ray", address, "--ray-workers", "1")
+    options = ("--ray", ray.get_runtime_context().gcs_address, "--ray-workers", "1")
     there = tmp_path / "there"
     run("build", corpus, "--vocabulary", "words", "--out", there, *options)
     again = tmp_path / "there.rra"

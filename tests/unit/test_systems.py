@@ -44,8 +44,7 @@ def beir(tmp_path):
 @pytest.fixture
 def both(tmp_path, _vowels):
     """An index of words and of vowels as concepts."""
-    concepts = VocabularySettings(Splade())
-    return build(tmp_path / "both.index", DOCUMENTS, concepts=concepts).path
+    return build(tmp_path / "both.index", DOCUMENTS, concepts=VocabularySettings(Splade())).path
 
 
 # Statistics

@@ -235,8 +235,7 @@ def test_added_dimensions_without_a_text_have_no_similarity(index):
     for hit in alone:
         assert hit.explanation is not None
         assert hit.explanation.similarity == 0
-    together = index.search(["bade", query], 40)[1]
-    assert ids_and_scores(together) == ids_and_scores(alone)
+    assert ids_and_scores(index.search(["bade", query], 40)[1]) == ids_and_scores(alone)
     assert ids_and_scores(index.search([query], 40)[0]) == ids_and_scores(alone)
     liked = lexicept.Index(index)
     assert liked.explain(liked.like("d3"), "d4").similarity == 0

@@ -83,8 +83,7 @@ def test_a_run_leaves_a_model_and_its_story(unbroken, inputs):
         assert told["loss"] == pytest.approx(sum(told[name] for name in losses), abs=1e-3)
         assert 0 < validated["eval_ndcg"] <= 1
         assert validated["eval_selection"] == validated["eval_ndcg"]
-    card = (folder / "model" / "README.md").read_text()
-    _, front, body = card.split("---\n", 2)
+    _, front, body = (folder / "model" / "README.md").read_text().split("---\n", 2)
     assert yaml.safe_load(front)["library_name"] == "sentence-transformers"
     metric_names = [line.split(" | ")[0] for line in body.splitlines() if line.startswith("|")]
     assert metric_names == ["| step", "| ---", "| 2", "| 4", "| 5"]

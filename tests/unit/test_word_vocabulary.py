@@ -77,8 +77,7 @@ def test_words_are_the_tokenizer_s():
 def test_one_word_with_and_without_a_space_before():
     tokenizer = byte_level()
     names = tokenizer.convert_ids_to_tokens
-    texts = ["cat cat cat!", "cats cat"]
-    words, tokens = expanded_words(texts, tokenizer, 9)
+    words, tokens = expanded_words(["cat cat cat!", "cats cat"], tokenizer, 9)
     assert words == ["cat", "cats"]
     assert [names(ids) for ids in tokens] == [["Ġcat"], ["ca", "t", "s"]]
     (window,) = windows(tokenizer, "cat cat!")
