@@ -104,8 +104,7 @@ def _without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _path_of_children() -> Iterator[None]:
-    """A command keeps its children from importing from the current folder; children of later tests
-    may."""
+    """Children of a command may not import from the current folder; children of later tests may."""
     before = dict(os.environ)
     yield
     if "PYTHONSAFEPATH" not in before:

@@ -30,8 +30,7 @@ def csr_of_rows(
     data: Floats, columns: Integers, lengths: Integers, shape: tuple[int, int]
 ) -> sp.csr_array:
     """Return CSR [M, N] of entries in row order, ``lengths`` [M] of them in each row."""
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    return sp.csr_array((data, columns, indptr), shape=shape)
+    return sp.csr_array((data, columns, np.concatenate([[0], np.cumsum(lengths)])), shape=shape)
 
 
 def first_of_rows(matrix: sp.csr_array, count: int) -> sp.csr_array:

@@ -1,7 +1,6 @@
 """Sparse vectors: CSR matrices of non-negative weights [N, V], and operations on them.
 
-The V dimensions are those of one or several vocabularies, side by side: words first, say, then
-concepts.
+The V dimensions are those of one or several vocabularies, side by side: words first, then concepts.
 """
 
 from __future__ import annotations

@@ -75,8 +75,7 @@ def test_vectors(converted, theirs):
 
 def test_latents(converted, theirs):
     backbone = BackboneSettings(str(converted / "model"))
-    vectorizer = ConceptVectorizer.pretrained(str(converted / "sae"), backbone)
-    encoder: Encoder = vectorizer.encoder
+    encoder: Encoder = ConceptVectorizer.pretrained(str(converted / "sae"), backbone).encoder
     encoder.prompts = {}  # their latents read texts without a prompt
     read = encoder.read(TEXTS, "document")
     ours = pooled_activations(encoder.head, read, len(TEXTS), "document").toarray()

@@ -89,8 +89,7 @@ class Call(NamedTuple):
 _FSYNC = os.fsync  # tests may put another in its place
 
 Answer = Callable[[Call], int | None]
-"""What becomes of a call: None lets the kernel execute it, 0 pretends success, and an ``errno``
-fails it."""
+"""Fate of a call: None lets the kernel execute it, 0 pretends success, an ``errno`` fails it."""
 
 
 def available() -> bool:

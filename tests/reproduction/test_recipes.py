@@ -128,7 +128,6 @@ EXPECTED = {
 
 @pytest.fixture
 def recipes(tmp_path):
-    """A folder with one recipe."""
     folder = tmp_path / "recipes"
     path = folder / "paper" / "table1"
     path.mkdir(parents=True)
@@ -490,8 +489,7 @@ def test_a_dataset_that_nobody_knows(tmp_path):
 
 def test_the_command(recipes, here, tmp_path, capsys):
     def run(*arguments):
-        status = main([*map(str, arguments), "--recipes", str(recipes)])
-        return status, *capsys.readouterr()
+        return main([*map(str, arguments), "--recipes", str(recipes)]), *capsys.readouterr()
 
     assert "paper/table1" in run("--list")[1]
     listed = run("--all", "--dry-run")[1]
@@ -903,8 +901,7 @@ def sae_training(**more):
 
 
 def test_trainings_share_what_they_prepare(tiny, monkeypatch):
-    """One SAE for rows of different k, another for another SAE; a model is the same as from a
-    separate run."""
+    """One SAE for rows of different k, another for another SAE; models are as of separate runs."""
     begun = []
     begin = sae_trainer.initial_sae
     monkeypatch.setattr(sae_trainer, "initial_sae", lambda *of: begun.append(of) or begin(*of))

@@ -26,7 +26,6 @@ def values(outcome: Outcome, system: str) -> dict[str, float]:
 
 
 def runs(out: Path) -> list[Path]:
-    """The folders of trained models."""
     return sorted(path.parent for path in (out / "work" / "runs").glob("*/model"))
 
 

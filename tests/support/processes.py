@@ -33,7 +33,6 @@ def loaded_after(code: str, *arguments: object) -> set[str]:
 
 
 def command(*arguments: object) -> list[str | bytes]:
-    """Return the command line of another process."""
     texts = (text if isinstance(text, bytes) else str(text) for text in arguments)
     return [sys.executable, "-c", MAIN, *texts]
 

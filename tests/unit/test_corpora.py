@@ -441,7 +441,7 @@ def test_a_quote_that_never_closes_in_a_long_file(write):
 
 
 def test_rows_of_other_lengths(write):
-    path = write("c.csv", "id,text,n,m\n1,a\n2,b,NA,3\n3,c, 5,,,\n4,d,nan,,x\n5\n6,e,<NA>,4\n")
+    path = write("c.csv", "id,text,n,m\n1,a\n2,b,NA,3\n3,c, 5,,,\n4,d,nan,,x\n5\n,, \n6,e,<NA>,4\n")
     documents = []
     with pytest.warns(LexiceptWarning) as warned:
         documents += [(d.id, d.text, dict(d.fields)) for d in read_documents(path)]

@@ -154,8 +154,7 @@ def test_the_snippets_of_a_page_run(page, folder, monkeypatch, capsys):
 
 
 def parts_of(printed: str) -> list[Any]:
-    """Return words and numbers, the latter with a tolerance: processors round products
-    differently."""
+    """Return words, and numbers with a tolerance: processors round products differently."""
     parts = re.split(r"(\d+\.\d+)", " ".join(printed.split()))
     return [pytest.approx(float(p), rel=0.05) if i % 2 else p for i, p in enumerate(parts)]
 
@@ -273,7 +272,6 @@ def test_links_lead_to_files():
 
 
 def anchors_of(text: str) -> set[str]:
-    """The anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.M)
     return {
         re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings

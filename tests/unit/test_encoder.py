@@ -64,8 +64,7 @@ def test_special_tokens_count_where_they_are_wanted(tmp_path):
     assert window.left_out == [0] * 5
     ids = torch.tensor([window.token_ids])
     with torch.inference_mode():
-        states = counted.backbone.states(ids, torch.ones_like(ids))[0]
-        acts, latents = sae.encode(states)
+        acts, latents = sae.encode(counted.backbone.states(ids, torch.ones_like(ids))[0])
     expected = torch.zeros(5, 40).scatter(1, latents, acts)
     vectors = counted.encode_activations([text]).toarray()[0]
     np.testing.assert_allclose(vectors, expected.amax(dim=0), rtol=1e-5)

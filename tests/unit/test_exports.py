@@ -244,6 +244,8 @@ def test_documents_that_elasticsearch_refuses(tmp_path, document, message):
     index = build(tmp_path / "index", [document])
     with pytest.raises(InputError, match=message):
         export_index(index, Elasticsearch(), tmp_path / "out")
+    with pytest.raises(InputError, match="bits must be at most 16, not 40"):
+        export_index(index, Elasticsearch(), tmp_path / "out", 40)
     assert not (tmp_path / "out").exists()
 
 

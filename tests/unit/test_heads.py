@@ -128,8 +128,7 @@ def test_only_queries_are_scaled(bert):
 def test_gradients_reach_all_that_makes_a_vector(bert, head_type, pooling):
     encoder = make(bert, head_type, pooling=pooling)
     encoder.requires_grad_(True)
-    features = encoder.preprocess(TEXTS)
-    encoder(features, task="document")["sentence_embedding"].sum().backward()
+    encoder(encoder.preprocess(TEXTS), task="document")["sentence_embedding"].sum().backward()
     without = {n for n, p in encoder.named_parameters() if p.grad is None or not p.grad.any()}
     # The decoder of an SAE is kept for people.
     unused = {"sae": {"W_dec"}, "inner": {"W_dec"}, "threshold": {"W_dec", "b_dec"}}

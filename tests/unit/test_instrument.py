@@ -59,8 +59,7 @@ def test_limits_are_all_pairs():
 
 
 def test_differences_are_those_of_scipy_s_tests():
-    random = np.random.default_rng(0)
-    a, b = random.random((2, 40))
+    a, b = np.random.default_rng(0).random((2, 40))
     difference = seeded_difference(a, b)
     reference = stats.ttest_rel(a, b)
     assert difference.p() == pytest.approx(reference.pvalue)
@@ -89,8 +88,7 @@ def test_queries_and_trainings_by_hand():
         variance**2 / ((0.0025 / 3) ** 2 / 2 + 0.0025**2 / 1)
     )
     # The same trainings, pruned: queries lose .1, .2, .1, and trainings .1 and 1 / 6.
-    pruned = [[0.4, 0.6, 0.8], [0.6, 0.6, 0.7]]
-    paired = seeded_difference(a, pruned, paired=True)
+    paired = seeded_difference(a, [[0.4, 0.6, 0.8], [0.6, 0.6, 0.7]], paired=True)
     assert paired.difference == pytest.approx(2 / 15)
     assert paired.error**2 == pytest.approx(1 / 300 / 3 + 1 / 450 / 2)
 

@@ -61,8 +61,7 @@ def test_missing_documents_are_counted(call, index, foreign):
 
 def test_judged_queries_without_a_text_are_named(index):
     qrels = "q1 0 d1 1\nq1 0 d1 1\n" + "".join(f"x{n} 0 d2 1\n" for n in range(6)) + "e 0 d2 1\n"
-    queries = {"q1": "apple", "e": " "}
-    folder = write_beir(index.parent / "some", {}, queries, {"test": qrels})
+    folder = write_beir(index.parent / "some", {}, {"q1": "apple", "e": " "}, {"test": qrels})
     message = f"{folder} (test): 7 of the 8 judged queries have no text, so that a search scores 0:"
     with pytest.warns(LexiceptWarning) as caught:
         evaluation = lexicept.evaluate(index, folder)

@@ -139,14 +139,16 @@ def test_nonsense_is_left_out(path, stub, store):
     def answer(said):
         return 200, {}, chat("bees") if "bee" in said else b"<html>"
 
+    stub.answer = nonsense = lambda _: (200, {}, chat("many words that are really no label"))
+    with pytest.raises(InputError, match="no reply was a label; the first: no label of 1 to 5 wor"):
+        label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     stub.answer = answer
     labels = label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
     assert labels.labels == {1: "bees"}
     assert labels.refused.keys() == {2, 3}
     assert labels.refused[2] == "no chat completion: b'<html>'"
-    stub.answer = lambda _: (200, {}, chat("many words that are really no label"))
-    with pytest.raises(InputError, match="no reply was a label; the first: no label of 1 to 5 wor"):
-        label_concepts(IndexReader.open(path), 10, stub.endpoint, store)
+    stub.answer = nonsense  # the stored label is kept
+    assert label_concepts(IndexReader.open(path), 10, stub.endpoint, store).labels == {1: "bees"}
 
 
 def test_an_interrupted_command_is_resumed_with_the_same_model(path, stub, tmp_path):

@@ -45,6 +45,8 @@ def test_plain_text_goes_before_html():
     message = mail()
     message.set_content("<title>T</title><p>only <b>this</b></p>", subtype="html")
     assert parsed(message).text == "only this"
+    message.set_content("<p>5 €, ő</p>", subtype="html", charset="iso-8859-16")
+    assert parsed(message).text == "5 €, ő"
 
 
 def test_all_texts_side_by_side_are_read():
@@ -106,7 +108,7 @@ def test_a_large_mail_is_cut_and_the_mails_after_it_are_read(tmp_path, monkeypat
 
 
 def test_a_mailbox_has_many_mails(tmp_path):
-    text = "Cats purr.\n\n>From here on they sleep.\nFrom Paris to Rome."
+    text = "Cats purr.\n\n>From here on they sleep.\n\nFrom Paris: to Rome."
     mails = [mail(), mail(text, Subject="Cats")]
     data = "".join(f"From ann Fri Mar  1 10:00:00 2024\n{message}\n\n" for message in mails)
     (tmp_path / "a.mbox").write_text(data)

@@ -158,6 +158,15 @@ def test_subtitles(text):
 WORDS = st.text(st.characters(categories=["L"], max_codepoint=0x24F), min_size=1)
 
 
+def test_words_that_look_like_marks_stay():
+    for extension, text, expected in (
+        (".srt", "1\n00:01 --> 00:02\nHi\nNOTE it\n\n2\n00:03 --> 00:04\nBye", "Hi NOTE it Bye"),
+        (".mdx", "You can\nimport it.\nOr\nexport it.\n", "You can import it. Or export it."),
+        (".tex", 'a \\url{b%C3} "%d"% no\n c% no\n%no\nd', 'a b%C3 "%d" cd'),
+    ):
+        assert parse_markup(extension, text).text.split() == expected.split()
+
+
 @pytest.mark.parametrize("extension", EXTENSIONS)
 @given(st.text("ab \n*=_~`'\"\\{}[]<>|+-#:./!,%$&@1\t\r\x02", max_size=60))
 def test_no_mark_of_headings_stays(extension, text):

@@ -140,7 +140,6 @@ def vector(dimension: int) -> sp.csr_array:
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """The names used by the calls."""
     tmp = tmp_path_factory.mktemp("misuse")
     judged = {"test": "q1 0 1 1\nq2 0 2 1\n"}
     beir = write_beir(tmp / "beir", {}, {"q1": "cats", "q2": "dogs"}, judged)

@@ -15,7 +15,6 @@ SMALL = {
 
 
 def cells_of(name: str) -> list[dict[str, Any]]:
-    """The cells of code."""
     notebook = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 

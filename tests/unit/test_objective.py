@@ -234,7 +234,7 @@ def test_a_sample_takes_the_place_of_batches():
 class Embedding(nn.Module):
     """Given vectors as embeddings, which must not be made with dropout."""
 
-    def forward(self, features, task):
+    def forward(self, features, task, **_):
         assert not self.training
         return {"sentence_embedding": features["vectors"]}
 

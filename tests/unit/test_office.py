@@ -129,7 +129,7 @@ def test_cells_are_shown_as_a_person_sees_them():
         ),
         xl__worksheets__sheet1_dot_xml=sheet,
         xl__sharedStrings_dot_xml='<sst xmlns="urn:x"><si><t>a</t></si>'
-        "<si><r><t>ow</t></r><r><t>ls</t></r></si></sst>",
+        "<si><r><t>ow</t></r><r><t>ls</t></r><rPh><t>read</t></rPh></si></sst>",
         xl__styles_dot_xml=styles,
     )
     parsed = parse_office("a.xlsx", data)
@@ -147,12 +147,13 @@ def test_open_document():
     body = '<text:h text:outline-level="1">Owls</text:h><text:p>They<text:s/>hoot'
     body += "<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>often"
     body += "</text:p></text:note-body></text:note>.</text:p><text:tracked-changes><text:p>old"
-    body += "</text:p></text:tracked-changes>"
+    body += "</text:p></text:tracked-changes><text:p>By<text:text-box><text:p>night</text:p>"
+    body += "</text:text-box>now</text:p>"
     meta = '<office:document-meta xmlns:office="urn:o" xmlns:dc="urn:dc"><office:meta>'
     meta += "<dc:title>On owls</dc:title></office:meta></office:document-meta>"
     data = archive(content_dot_xml=OPEN.format("text", body), meta_dot_xml=meta)
     parsed = parse_office("a.odt", data)
-    assert (parsed.title, parsed.text) == ("On owls", "Owls\n\nThey hoot often.")
+    assert (parsed.title, parsed.text) == ("On owls", "Owls\n\nThey hoot often.\n\nBy night now")
 
 
 def test_repeated_cells_of_a_sheet_are_bounded():

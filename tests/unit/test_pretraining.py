@@ -267,7 +267,9 @@ def losses(
 
 def test_the_loss_is_cross_entropy_at_the_masked_places(model):
     backbone, head = model()
+    backbone.unreadable = {5, 6}  # never drawn in place of a token
     task = MaskedLoop(backbone, head, SMALL)
+    assert not {5, 6} & {*task._replacements.tolist()}
     window = backbone.windows([TEXT])[0]
     short = Masked([2, 6, MASK, 3], [2], [4])
     long = Masked(list(window.token_ids), [1, 4, 5], [0, 7, 7])

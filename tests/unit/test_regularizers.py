@@ -63,8 +63,7 @@ def test_df_penalties_by_hand():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize(("alpha", "beta"), [(0.1, 10.0), (0.5, 0.1), (0.9, 100.0), (1e-3, 7.0)])
 def test_df_penalties_are_defined_everywhere(dtype, alpha, beta):
-    tiny = torch.finfo(dtype).tiny
-    edges = [0.0, tiny, 1e-30, 1e-10, alpha, 1 - torch.finfo(dtype).eps, 1.0]
+    edges = [0.0, torch.finfo(dtype).tiny, 1e-30, 1e-10, alpha, 1 - torch.finfo(dtype).eps, 1.0]
     penalties = df_penalties(torch.tensor(edges, dtype=dtype), alpha, beta)
     assert penalties.dtype == dtype
     assert penalties[0] == 0

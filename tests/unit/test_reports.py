@@ -111,7 +111,6 @@ def cells(html: str, caption: str) -> list[list[str]]:
 
 
 def check(html: str) -> Structure:
-    """Assertions on every report."""
     page = Structure(html)
     assert page.elements[0] == ("html", {"lang": "en"})
     ids = page.all("id")

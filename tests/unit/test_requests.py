@@ -81,7 +81,7 @@ def conditions(index: IndexReader, text: str, filter_: str, engine: str) -> dict
 
 
 def test_conditions(tmp_path):
-    fields = {"year": 2020, "tag": ["a"]}
+    fields = {"year": 2020, "tag": ["a"], "seen": "2024-02-15"}
     index = build(tmp_path / "index", [Document("a", "cats sleep", "", fields)])
     filter_ = "year >= 2020 and not (tag in ['a', 'b'] or year exists)"
     found = conditions(index, '"cats sleep" -dog', filter_, "opensearch")["query"]["bool"]
@@ -103,18 +103,32 @@ def test_conditions(tmp_path):
     ]
     assert found["must_not"] == [{"multi_match": phrase | {"query": "dog"}}]
     assert conditions(index, "cats", "year = 1.5", "qdrant")["filter"] == {
-        "must": [{"should": [{"key": "fields.year", "range": {"gte": 1.5, "lte": 1.5}}]}]
+        "must": [{"should": [{"key": 'fields."year"', "range": {"gte": 1.5, "lte": 1.5}}]}]
     }
     assert conditions(index, "cats", "tag exists and year < 3", "qdrant")["filter"] == {
         "must": [
             {
                 "must": [
-                    {"must_not": [{"is_empty": {"key": "fields.tag"}}]},
-                    {"key": "fields.year", "range": {"lt": 3}},
+                    {"must_not": [{"is_empty": {"key": 'fields."tag"'}}]},
+                    {"key": 'fields."year"', "range": {"lt": 3}},
                 ]
             }
         ]
     }
+    for engine in ("opensearch", "qdrant"):
+        filters = "seen > 2023", "seen = 2024-02"
+        later, month = (str(conditions(index, "cats", text, engine)) for text in filters)
+        assert "'gt': '2023-12-31T23:59:59.999999Z'" in later
+        assert "'gte': '2024-02-01T00:00:00Z'" in month
+        assert "'lte': '2024-02-29T23:59:59.999999Z'" in month
+    with pytest.raises(InputError, match="no field 'nofield'"):
+        conditions(index, "cats", "nofield = 1", "qdrant")
+
+
+def test_passages_of_hidden_documents_are_hidden(tmp_path):
+    index = build(tmp_path / "index", [Document("a", "cats " * 300), Document("b", "cats")])
+    body = query_body(index, replace(index.parse("cats"), hidden=("a",)), "qdrant")
+    assert body["filter"]["must_not"][0]["match"]["any"] == [*index.ids[:-1]]
 
 
 def test_queries_that_are_refused(tmp_path):

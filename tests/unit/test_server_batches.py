@@ -192,7 +192,6 @@ def test_an_update_is_searched_with_known_queries(
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Wait until something is true."""
     deadline = time.monotonic() + 30
     while not true():
         assert time.monotonic() < deadline

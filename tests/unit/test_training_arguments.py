@@ -42,6 +42,8 @@ def test_every_name_is_an_argument_of_the_library():
         ({"trainer": {"optim": "adamm"}}, "trainer: adamm is not a valid OptimizerNames"),
         ({"trainer": {"report_to": "nowhere"}}, "trainer: nowhere is not supported"),
         ({"trainer": {"fp16": True}}, "trainer.fp16 needs a GPU"),
+        ({"trainer": {"adam_beta1": 2.0}}, "trainer: Invalid beta parameter at index 0: 2.0"),
+        ({"optimizer": {"schedule": "warmup_stable_decay"}}, "trainer: get_wsd_schedule() missing"),
         ({"optimizer": {"schedule": "liner"}}, "no optimizer.schedule 'liner'; perhaps linear?"),
     ],
 )

@@ -1,5 +1,6 @@
 import re
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,7 @@ def test_values_are_converted():
         ({7: 1}, r"no setting 7; there are data"),
         ({"loss": {"kl": "much"}}, r"loss\.kl must be a number, not 'much'"),
         ({"loss": 3}, r"loss must be a mapping, not 3"),
+        ({"trainer": {"run_name": date(2026, 8, 1)}}, "a setting is no text, number, list or map"),
         (
             {"model": {"head": "cls"}},
             r"model\.head must be 'sae', 'mlm', 'expanded' or 'random', not 'cls'",

@@ -86,8 +86,7 @@ def test_sources_of_names(fired, expected):
 
 def test_detection_is_the_balanced_accuracy_on_held_out_words():
     fired = [(0, "heart", 3.0, 2, True), (0, "of", 1.0, 1, True), (1, "cell", 1.0, 0, True)]
-    held = {"heart": 3, "of": 10, "the": 7}
-    heart, cell = namer(2, fired, held=held).names()
+    heart, cell = namer(2, fired, held={"heart": 3, "of": 10, "the": 7}).names()
     # 2 of 3 firings are on the word; 1 of 17 words without a firing is the word.
     assert heart.detection == pytest.approx((2 / 3 + 16 / 17) / 2)
     assert math.isnan(cell.detection)

@@ -144,5 +144,4 @@ def test_masking_finds_exactly_the_vocabulary_s_words(parts):
         words, tokens = expanded_words([text], tokenizer, 99)
         assert set(words) == {w for w in spelled if w in by_hand}
         for start, end, dimension in spans:
-            word = list(by_hand)[dimension]
-            assert window.token_ids[start:end] == tokens[words.index(word)]
+            assert window.token_ids[start:end] == tokens[words.index(list(by_hand)[dimension])]

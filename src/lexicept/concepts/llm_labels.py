@@ -140,7 +140,6 @@ def label_concepts(
     concepts = [n for n in atlas.most_frequent()[:count] if atlas.source(n) in LABELLED]
     labels = {record["concept"]: record["label"] for record in map(json.loads, store.lines())}
     refused: dict[int, str] = {}
-    missing = [concept_id for concept_id in concepts if concept_id not in labels]
 
     def record(concept_id: int, reply: bytes) -> None:
         try:
@@ -152,8 +151,8 @@ def label_concepts(
         done = sum(number in labels or number in refused for number in concepts)
         progress("labels", done, len(concepts))
 
-    asyncio.run(_ask_all(index, missing, endpoint, record))
-    if refused and len(refused) == len(missing):
+    asyncio.run(_ask_all(index, [n for n in concepts if n not in labels], endpoint, record))
+    if refused and not labels:
         reason = next(iter(refused.values()))
         raise InputError(f"{endpoint.base}: no reply was a label; the first: {reason}")
     return Labels(labels, refused)

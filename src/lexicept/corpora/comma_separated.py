@@ -58,7 +58,7 @@ def _rows(path: str, encoding: str) -> Rows:
         dialect = _dialect(start[blank:], len(start) == SAMPLE)
         dialect |= {"delimiter": stated[1]} if stated else {}
         for line, values in _read_rows(chain(start[blank:], lines), dialect):
-            if values != []:
+            if values is None or any(map(str.strip, values)):
                 location = Location(path, blank + line)
                 yield location, partial(_values, location, values)
 

@@ -104,7 +104,7 @@ def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator
         if name:
             parsed = attachment(name, payload)
         elif part.get_content_type() == "text/html":
-            parsed = parse_html(path, payload)
+            parsed = parse_html(path, f"\ufeff{_text(part, payload)}".encode())
         elif part.get_content_maintype() == "text":
             parsed = Parsed("", "", (Section(_text(part, payload)),))
         else:
@@ -136,7 +136,7 @@ def read_mailbox(path: str, attachment: ReadAttachment) -> Records[Document]:
         lines: list[bytes] = []
         position, size, blank = 0, 0, True
         for line in chain(iter(partial(file.readline, LARGEST), b""), [_END]):
-            begins = line.startswith(b"From ") and blank
+            begins = blank and line.startswith(b"From ") and line.count(b":") > 1  # a time
             blank = not line.strip()
             if begins or line is _END:
                 if position and lines:

@@ -49,7 +49,7 @@ def _marked(level: int | str, words: str) -> str:
 
 
 _TEX: tuple[Rule, ...] = (
-    (r"(?<!\\)%.*\n?", ""),
+    (r"(?<!\\)%(?:[ \t].*)?\n|(?<![^\s{}\]])%.*\n?", ""),
     (r"(?s)\A.*\\begin\{document\}|\\end\{document\}.*", ""),
     (
         rf"\\({'|'.join(_LEVELS)})\b\*?(?:{_BRACKETS})?\s*{_BRACES}",
@@ -126,7 +126,7 @@ _ADOC: tuple[Rule, ...] = (
 
 _CODE = r"(?s)(^[ \t]*(```|~~~).*?(?:^[ \t]*\2|\Z)|`[^`\n]*`)"
 _MDX: tuple[Rule, ...] = (
-    (rf"{_CODE}|^(?:import|export)\b.*?(?:\n[ \t]*\n|\Z)", r"\1"),
+    (rf"{_CODE}|(?:\A|(?<=\n\n)|(?<=---\n))(?:import|export)\b.*?(?:\n[ \t]*\n|\Z)", r"\1"),
     (rf"{_CODE}|\{{/\*.*?(?:\*/\}}|\Z)", r"\1"),
     (
         rf"{_CODE}|</?(?:[A-Z][\w.]*|(?=>))((?:[^<>{{}}\"']|\"[^\"]*\"|'[^']*'|{_BRACES})*+)>",
@@ -139,7 +139,7 @@ _MDX: tuple[Rule, ...] = (
 )
 
 _SUBTITLES: tuple[Rule, ...] = (
-    (r"(?s)\A\ufeff?WEBVTT.*?\n[ \t]*\n|^(?:NOTE|STYLE|REGION)\b.*?(?:\n[ \t]*\n|\Z)", ""),
+    (r"(?s)\A\ufeff?WEBVTT.*?\n[ \t]*\n|(?<=\n\n)(?:NOTE|STYLE|REGION)\b.*?(?:\n[ \t]*\n|\Z)", ""),
     (r"^(?:[^\n]*\n)?[\d:.,]+[ \t]*-->.*$", ""),
     (r"<[^<>\n]*+>|\{\\[^{}\n]*+\}", ""),
     (r"(?<![ \t])[ \t]*\n\s*", "\n"),

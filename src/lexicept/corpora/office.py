@@ -220,7 +220,10 @@ def _workbook(archive: Archive) -> Iterator[Block]:
     def other(end: str) -> Element:
         return archive.xml(next((path for path in related.values() if path.endswith(end)), ""))
 
-    strings = ["".join(t.text or "" for t in s.iter("t")) for s in other("sharedStrings.xml")]
+    strings = [
+        "".join(t.text or "" for run in s if run.tag != "rPh" for t in run.iter("t"))
+        for s in other("sharedStrings.xml")
+    ]
     styles = other("styles.xml")
     custom = {get(f, "numFmtId"): get(f, "formatCode") for f in styles.iter("numFmt")}
     ids = [get(style, "numFmtId") for style in styles.findall("cellXfs/xf")]
@@ -288,11 +291,11 @@ def _repeated(cell: Element) -> int:
 
 def _open_text(element: Element) -> str:
     """Return a paragraph's text, with notes in place."""
-    blanks = {"s": " ", "tab": " ", "note-body": " ", "line-break": "\n"}
+    blanks = {"s": " ", "tab": " ", "note-body": " ", "text-box": " ", "line-break": "\n"}
     text = blanks.get(element.tag, "") + (element.text or "")
     for below in element:
         if below.tag not in ("annotation", "note-citation"):
-            text += _open_text(below)
+            text += _open_text(below) + " " * (below.tag == "text-box")
         text += below.tail or ""
     return text if element.tag not in ("p", "h") else text.strip()
 

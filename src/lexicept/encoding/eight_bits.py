@@ -122,8 +122,7 @@ def _halved(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def saturates() -> bool:
-    """Return True if ONNX Runtime's products of 8 bits saturate on this processor (x86 without
-    VNNI)."""
+    """Return True if ONNX Runtime's 8-bit products saturate on this machine (x86 without VNNI)."""
     d = 64
     weights: dict[str, Any] = {
         "steps": np.full((d, d), STEPS, np.int8),

@@ -147,7 +147,7 @@ class LightEncoder(TokenReader):
 
 @cache
 def packaged_encoder() -> LightEncoder:
-    """Return lexicept-mini, the encoder in the package. Raises InputError or IndexFormatError for
+    """Return the packaged encoder. Raises InputError or IndexFormatError for
     damaged files."""
     encoder = LightEncoder.load(MINI_FOLDER)
     if encoder is None:

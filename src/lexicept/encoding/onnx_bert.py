@@ -105,8 +105,7 @@ class GraphBuilder:
         return outputs[0]
 
     def weight(self, name: str, *shape: int) -> str:
-        """Return the name of a weight. Raises KeyError or ValueError if absent or of another
-        shape."""
+        """Return a weight's name. Raises KeyError or ValueError if absent or of another shape."""
         if self._weights[name].shape != shape:
             raise ValueError(f"{name} is {self._weights[name].shape}, not {shape}")
         return name

@@ -143,8 +143,7 @@ class TokenReader(ABC):
         return tf, means.result()
 
     def token_activations(self, windows: Sequence[Window]) -> Iterator[TokenActivations]:
-        """Yield the most active dimensions of every token counted in windows of documents: batches
-        of windows."""
+        """Yield the most active dimensions of documents' counted tokens: batches of windows."""
         limit = POOL_CELLS // self.head.size  # a head without k may find every dimension active
         if self.kept is not None:
             yield from self._activations_in_order(windows, self.kept, limit)

@@ -109,8 +109,7 @@ class Reference:
         path = folder / REFERENCE_FILE
         if not path.exists():
             return None
-        reference = read_json(path)
-        values: Iterator[Any] = map(reference.get, ("name", "revision", "files"))
+        values: Iterator[Any] = map(read_json(path).get, ("name", "revision", "files"))
         name, revision, files = values
         sound = isinstance(name, str) and isinstance(revision, str | None)
         if not (

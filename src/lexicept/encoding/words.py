@@ -92,8 +92,7 @@ REMEMBERED = 2**18
 """Number of words with remembered stems: typically 40 MB, at most 150 MB."""
 
 LONGEST_REMEMBERED = 40
-"""Most characters of a word with a remembered stem: longer words are rare, unless sent on
-purpose."""
+"""Most characters of a word with a remembered stem: longer words are rare, or sent on purpose."""
 
 
 def missing_analysis(language: str) -> str:

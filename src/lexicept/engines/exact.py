@@ -81,8 +81,7 @@ class ExactEngine(PostingsEngine):
 
     @classmethod
     def open(cls, folder: Path) -> ExactEngine:
-        """Memory-map the arrays of ``PostingsWriter``. Raises IndexFormatError for damaged
-        arrays."""
+        """Memory-map ``PostingsWriter``'s arrays. Raises IndexFormatError for damaged arrays."""
         weights = load_array(folder / "weights.npy", list(SHARES))
         scales = load_array(folder / "scales.npy", np.float32)
         if not np.isfinite(scales).all():
@@ -123,8 +122,7 @@ class ExactEngine(PostingsEngine):
     @cached_property
     def _counts(self) -> Integers:
         """Number of documents of each segment [segments]."""
-        firsts = np.arange(0, self.offsets.size, SEGMENT)
-        return np.minimum(self.offsets.size - firsts, SEGMENT)
+        return np.minimum(self.offsets.size - np.arange(0, self.offsets.size, SEGMENT), SEGMENT)
 
     @property
     def _tabled(self) -> npt.NDArray[np.bool_]:

@@ -72,8 +72,7 @@ def inverted_in_groups(
         count += block.shape[0]
     df = np.sum([np.diff(block.starts) for block in blocks], axis=0)
     for dimensions in neighbours(df, TOGETHER):
-        columns = _joined(blocks, dimensions, count)
-        yield dimensions, inverted(columns, scales[dimensions], kind)
+        yield dimensions, inverted(_joined(blocks, dimensions, count), scales[dimensions], kind)
 
 
 def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.csc_array:

@@ -139,8 +139,7 @@ def strong_and_weak(sources: Sources) -> tuple[list[Span], list[Span]]:
 
 
 def spellings(text: str, sources: Sources) -> dict[str, float]:
-    """Return the shares of the distinct strings under spans of a text, ignoring case, the largest
-    first."""
+    """Return the shares of distinct strings under spans of a text, ignoring case, largest first."""
     strings: dict[str, str] = {}
     shares: dict[str, float] = {}
     for (start, end), share in zip(sources.spans, sources.shares, strict=True):

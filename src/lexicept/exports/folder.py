@@ -9,11 +9,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 import scipy.sparse as sp
+from annotated_types import Ge, Le
 
+from lexicept.checks import Integer, check
 from lexicept.corpora import Query
 from lexicept.index.reader import IndexReader
 from lexicept.kernels.posting_lists import SEGMENT
@@ -52,8 +54,7 @@ class ExportedIndex:
     bits: int = 8
     """Bits of the largest impact of a document, in formats of integers."""
     has_similarity: bool = False
-    """True to weigh queries for sums with similarities; else they are those of words and concepts
-    alone."""
+    """True to weigh queries for sums with similarities, else for words and concepts alone."""
 
     @property
     def num_dimensions(self) -> int:
@@ -121,13 +122,14 @@ class ExportedIndex:
         """Yield the weights of queries, an empty vector without a known word or concept, and the
         vectors of their texts; see ``text_vector``."""
         weights, text_vectors = self.index.weigh(queries)
+        factors = weights @ self.index.derived.background  # as in a search: not of counted weights
         if self.has_similarity and self.index.scorer is not None:
             weights = self.index.scorer.counted(weights).copy()
             weights.eliminate_zeros()
         if self.offset_scale:
             # The product of both last dimensions is RRA's summand: the scale cancels out.
-            factors = (weights @ self.index.derived.background) / self.offset_scale
-            weights = stack_columns([weights, sp.csr_array(factors.astype(np.float32)[:, None])])
+            column = (factors / self.offset_scale).astype(np.float32)[:, None]
+            weights = stack_columns([weights, sp.csr_array(column)])
         for number in range(len(queries)):
             unit = [] if text_vectors is None else _unit(text_vectors[number])
             yield _row(weights, number), unit
@@ -160,6 +162,7 @@ def export_index(
     export is resumed after the last complete file (see ``storage.workspace``). Raises InputError if
     something is at ``out``, for unfinished work with other settings, another writing process, or a
     document or a query that the format can't hold."""
+    check("bits", bits, Annotated[Integer, Ge(1), Le(16)])
     settings = {
         "format": form.name,
         "bits": bits,
@@ -182,8 +185,7 @@ def export_index(
 
 
 def left_out(index: IndexReader, form: ExportFormat) -> str:
-    """Return a sentence about the parts of the default search that an export lacks; may be
-    empty."""
+    """Return a sentence about the parts of the default search that an export lacks, or ""."""
     if index.vectors is None:
         return ""
     weight = (

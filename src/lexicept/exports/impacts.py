@@ -106,8 +106,7 @@ def messages(exported: ExportedIndex, progress: Progress) -> Iterator[Any]:
     for done, dimension in enumerate(terms, 1):
         documents, impacts = postings(exported, dimension)
         if documents.size:
-            gaps = np.diff(documents, prepend=0).tolist()
-            pairs = zip(gaps, impacts.tolist(), strict=True)
+            pairs = zip(np.diff(documents, prepend=0).tolist(), impacts.tolist(), strict=True)
             yield classes["PostingsList"](
                 term=str(dimension),
                 df=documents.size,

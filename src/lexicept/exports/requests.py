@@ -7,6 +7,7 @@ lexicept does in a large index. Words count by passages, not by whole documents.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from lexicept.checks import Count, check
@@ -20,7 +21,10 @@ from lexicept.exports.servers import (
     OpenSearch,
     indices_and_values,
 )
+from lexicept.fields.columns import FieldColumns
 from lexicept.fields.filters import All, Condition, Expression, Not, Some, all_of
+from lexicept.fields.matching import bounds_of
+from lexicept.fields.values import iso
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectors import Vector
@@ -51,12 +55,16 @@ def query_body(
     check("top_k", top_k, Count)
     if engine not in (engines := get_args(Engine)):
         raise InputError(f"no engine {engine!r:.40}; there are {', '.join(engines)}")
+    index.query_masks([query])  # refuses what a search refuses
     ((vector, text_vector),) = ExportedIndex(index, has_similarity=True).queries([query])
     if not vector.dimensions.size:
         raise InputError(f"the query {query.text!r:.80} has no word or concept of the index")
     scale = 0.0 if index.vectors is None else index.vectors.settings.scale
     conditions = [each for each in (query.condition, query.filter) if each is not None]
-    expression = all_of(conditions) if conditions else None
+    expression = _with_times(all_of(conditions), index.fields) if conditions else None
+    # Documents with passages are exported as these.
+    hidden = [index.ids[entry] for name in query.hidden for entry in index.entries_of(name)]
+    query = replace(query, hidden=tuple(hidden))
     if engine == "qdrant":
         if query.phrases or query.without:
             raise InputError("Qdrant takes no phrases and no excluded words: search without them")
@@ -87,8 +95,7 @@ def _lucene_body(
         "query_weight": 1 / factor,
         "rescore_query_weight": 1.0,
     }
-    window = {"window_size": WINDOW, "query": rescore}
-    return {"query": {"bool": clauses}, "rescore": window}
+    return {"query": {"bool": clauses}, "rescore": {"window_size": WINDOW, "query": rescore}}
 
 
 def _lucene_conditions(expression: Expression | None, query: ParsedQuery) -> dict[str, Any]:
@@ -98,6 +105,22 @@ def _lucene_conditions(expression: Expression | None, query: ParsedQuery) -> dic
     excluded += [{"ids": {"values": [*query.hidden]}}] if query.hidden else []
     clauses = {"filter": required, "must_not": excluded}
     return {name: conditions for name, conditions in clauses.items() if conditions}
+
+
+def _with_times(expression: Expression, columns: FieldColumns) -> Expression:
+    """Return an expression with times in place of the days, months and years of date fields."""
+    match expression:
+        case Not(inner):
+            return Not(_with_times(inner, columns))
+        case All(parts) | Some(parts):
+            return type(expression)(tuple(_with_times(part, columns) for part in parts))
+        case Condition(field, operator, values) if values and columns[field].type.name == "date":
+            bounds = [[iso(end, days=False) for end in bounds_of(value) or ()] for value in values]
+            if operator in _ORDERS:
+                return replace(expression, values=(bounds[0][operator in ("<=", ">")],))
+            ends = [[Condition(field, ">=", (a,)), Condition(field, "<=", (b,))] for a, b in bounds]
+            return Some(tuple(All(tuple(pair)) for pair in ends))
+    return expression
 
 
 def _phrase(text: str) -> dict[str, Any]:
@@ -155,7 +178,7 @@ def _qdrant(expression: Expression) -> dict[str, Any]:
         case Some(parts):
             return {"should": [*map(_qdrant, parts)]}
         case Condition(field, operator, values):
-            path = f"{GROUP}.{field}"
+            path = f'{GROUP}."{field}"'
             if operator == "exists":
                 return {"must_not": [{"is_empty": {"key": path}}]}
             if operator in _ORDERS:

@@ -75,7 +75,7 @@ class _Bulk(ABC):
             settings |= self.settings
         # An object for each dot of a name counts too.
         if (
-            count := len(settings) + 4 + sum(1 + name.count(".") for name in columns)
+            count := (SIMILARITY in properties) + 4 + sum(1 + name.count(".") for name in columns)
         ) > DEFAULT_MOST_FIELDS:
             settings["index.mapping.total_fields.limit"] = count
         if settings:

@@ -95,7 +95,7 @@ def _keyword_codes(condition: Condition, column: FieldColumn) -> list[int]:
 
 def _keywords(condition: Condition, column: FieldColumn) -> Flags:
     if column.term_dates is not None and (
-        condition.operator in ORDERS or all(map(_period, condition.values))
+        condition.operator in ORDERS or all(map(bounds_of, condition.values))
     ):
         within = _within(column.term_dates, _date_intervals(condition, column))
         # The last entry is for missing values.
@@ -148,7 +148,7 @@ def _fraction_interval(operator: str, value: float) -> Interval:
 def _date_intervals(condition: Condition, column: FieldColumn) -> list[Interval]:
     ranges = []
     for position, value in enumerate(condition.values):
-        bounds = _period(value)
+        bounds = bounds_of(value)
         if bounds is None:
             expected = "a year, 2020-02, 2020-02-29 or a time in ISO 8601"
             raise _refuse(condition, position, f"date, not {value!r:.40}: {expected}")
@@ -165,6 +165,6 @@ def _date_intervals(condition: Condition, column: FieldColumn) -> list[Interval]
     return ranges
 
 
-def _period(value: Scalar) -> tuple[int, int] | None:
+def bounds_of(value: Scalar) -> tuple[int, int] | None:
     """Return the bounds of a date in a condition, of which a number may be a year."""
     return period(f"{value:04}" if isinstance(value, int) else str(value))

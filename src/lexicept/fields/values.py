@@ -175,8 +175,7 @@ def period(text: str) -> tuple[int, int] | None:
         if day != last_day:
             return None
         time = f"{match['time']}{'' if match['zone'] else 'Z'}".upper().replace(" ", "")
-        moment = datetime.fromisoformat(f"{day.date()}T{time}")
-        return (microseconds_of(moment),) * 2
+        return (microseconds_of(datetime.fromisoformat(f"{day.date()}T{time}")),) * 2
     except (ValueError, OverflowError):
         return None
 

@@ -31,8 +31,7 @@ from lexicept.vectors import Integers
 from lexicept.weighting import Statistics
 
 LARGE = 2**17
-"""Documents from which on a change keeps postings; fewer documents are weighed again in a second or
-two."""
+"""Documents from which on a change keeps postings; fewer are weighed again in a second or two."""
 
 STALE = 16
 """All documents are weighed again once the changes are more than 1/STALE of all."""

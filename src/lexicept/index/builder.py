@@ -89,8 +89,7 @@ class IndexBuilder:
 
     def add_documents(self, documents: Iterable[Document], settings: Mapping[str, Any]) -> None:
         """Store the documents; unfinished work on the same documents and settings is resumed.
-        Raises InputError for no documents, a duplicate id, or unfinished work on other documents or
-        settings.
+        Raises InputError for no documents, a duplicate id, or other unfinished work.
 
         Args:
             documents: read once, never held in memory together.

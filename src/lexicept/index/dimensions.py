@@ -68,8 +68,7 @@ def strongest(
     place = reader.span(vocabulary).start + dimension
     documents, weights, _ = reader.engine.posting_lists(np.array([place]))
     if top_k < weights.size:  # sorting long lists whole would hold up everyone
-        least = np.partition(weights, -top_k)[-top_k]
-        candidates = np.flatnonzero(weights >= least)
+        candidates = np.flatnonzero(weights >= np.partition(weights, -top_k)[-top_k])
         documents, weights = documents[candidates], weights[candidates]
     best = np.argsort(-weights, kind="stable")[:top_k]
     return list(zip(documents[best].tolist(), weights[best].tolist(), strict=True))

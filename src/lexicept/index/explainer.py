@@ -52,8 +52,7 @@ class Explainer:
     def composition_of(
         self, query: SearchQuery, passages: range, mask: Mask | None, *, whole: bool
     ) -> Composition:
-        """Return the composition of a document's score, or of a passage's. Passages in a mask come
-        first.
+        """Return the composition of a document's or passage's score. Passages in a mask come first.
 
         Args:
             passages: of the document, or a single one.

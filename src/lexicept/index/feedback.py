@@ -113,8 +113,7 @@ def _by_dimension(index: IndexReader, vector: sp.csr_array) -> dict[tuple[str, i
 
 
 def centroid(documents: sp.csr_array, dimensions: int) -> sp.csr_array:
-    """Return the largest dimensions of the mean of documents [n, V], each scaled to length 1 [1,
-    V]."""
+    """Return the largest dimensions of the mean of documents [n, V], each of length 1 [1, V]."""
     check("dimensions", dimensions, Count)
     lengths = np.sqrt(documents.multiply(documents).sum(axis=1))
     scaling = sp.diags_array(np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0))

@@ -27,8 +27,7 @@ class Match(NamedTuple):
     contribution: Contribution
     """By the best passage alone, without characters."""
     word: str
-    """A word behind it: of the dimension, or one that fires the concept in the atlas; may be
-    empty."""
+    """A word behind it: of the dimension, or one firing the concept in the atlas, or empty."""
 
 
 def matches_of(

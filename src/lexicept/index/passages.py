@@ -241,8 +241,7 @@ class PassageWriter(BlockWriter):
         self._texts: tuple[TextWriter, TextWriter] | None = None
 
     def append(self, document: Document, first: int) -> None:
-        """Note a document that has passages; ``first`` is the number of the first passage's
-        entry."""
+        """Note a document with passages; ``first`` is the number of the first passage's entry."""
         if self._texts is None:
             self._folder.mkdir()
             ids, titles = (TextWriter(self._folder / name) for name in ("ids", "titles"))

@@ -83,8 +83,7 @@ def parsed_queries(queries: object) -> list[ParsedQuery]:
 
 
 class QueryWeigher:
-    """Turns queries into weights: frequencies → weighting → pruning → added → boosts →
-    steering."""
+    """Turns queries into weights: frequency → weighting → pruning → added → boosts → steering."""
 
     def __init__(
         self, path: object, derived: Derived, encoders: Mapping[str, VocabularyEncoder]

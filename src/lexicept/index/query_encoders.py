@@ -38,7 +38,7 @@ Q = TypeVar("Q", bound=QueryVectorizer | None)
 _DOCUMENT_FILES = "atlas/"
 """Prefix of a vocabulary's files that depend on the documents alone."""
 
-FUNCTIONAL = ("function words", "punctuation", "numbers")
+FUNCTIONAL = ("function words:", "function words and punctuation:", "punctuation:", "numbers:")
 """Beginnings of the labels of concepts without a meaning; see ``atlas.SOURCES``."""
 
 ENTRY_OVERHEAD = 512
@@ -215,8 +215,7 @@ class VocabularyEncoder:
             return self._vectorizer
 
     def for_queries(self) -> QueryVectorizer:
-        """Return the vectorizer for queries and explanations, without torch where possible; see
-        ``get``."""
+        """Return the vectorizer of queries and explanations, without torch if possible: ``get``."""
         with self.lock:
             if self._for_queries is None:
                 light: QueryVectorizer | None = None

@@ -105,8 +105,7 @@ class VectorSettings:
 
 @dataclass(frozen=True)
 class TextVectors:
-    """The vectors of the documents of parts, memory-mapped. Raises IndexFormatError for damaged
-    files."""
+    """The memory-mapped vectors of parts' documents. Raises IndexFormatError for damaged files."""
 
     parts: Parts
     settings: VectorSettings
@@ -141,8 +140,7 @@ class TextVectors:
         return records
 
     def similarities(self, query: Floats, documents: Integers) -> Floats:
-        """Return the similarity of a query's vector [d], of unit length, and of documents [n]; 0
-        for zeros."""
+        """Return the similarity of a query's unit vector [d] and of documents [n]; 0 for zeros."""
         # Whole numbers, whose sums do not depend on the vectors beside a vector.
         largest = np.abs(query).max(initial=0)
         steps = np.rint(query * (QUERY_STEPS / (largest or 1))).astype(np.int16)

@@ -111,8 +111,7 @@ class AgentTools:
     def similar_documents(self, document_id: DocumentId, top_k: TopK = 5) -> str:
         """Find similar documents: documents with the same words and concepts, best first."""
         index = self._fresh()
-        query = index.like(document_id)
-        return _results(index.search(query, top_k), [])
+        return _results(index.search(index.like(document_id), top_k), [])
 
     def explain(self, query: Query, document_id: DocumentId) -> str:
         """Show why a document matches a query: each word and concept that both have, its share of

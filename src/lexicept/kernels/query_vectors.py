@@ -75,8 +75,7 @@ def prune_within(
     Args:
         matrix: CSR [n, V].
         budget, costs, most: see there.
-        importance: a factor per dimension [V] for the comparison only; the weights stay. 1 by
-            default.
+        importance: a factor per dimension [V] for the comparison alone, 1 by default.
     """
     impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
     keep = by_work(matrix.nnz * LOOPED, kept_within, kept_within_reference)

@@ -148,8 +148,7 @@ def build(
 
 
 def _shares(totals: Mapping[str, float]) -> dict[str, float]:
-    """Return the relative times of the stages of a default build; 1 is the time to read the
-    documents."""
+    """Return the relative times of a default build's stages; 1 is to read the documents."""
     read = {"words": 0.02, "model": 0.01, "concepts": 1.0}
     if "states" in totals:  # of the documents that an adaptation learns from
         read |= {"states": 1.0, "training": 1.0}
@@ -200,8 +199,7 @@ def _add_concepts(
 def _check_postings(
     builder: IndexBuilder, name: str, tf: sp.csr_array, stacklevel: int = 4
 ) -> None:
-    """Warn if no document has a posting. Raises InputError for concepts if a document has a
-    word."""
+    """Warn if no document has a posting. Raises InputError for concepts if any has a word."""
     if tf.nnz:
         return
     message = f"no {name} in any document"

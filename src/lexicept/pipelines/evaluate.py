@@ -199,7 +199,7 @@ def _write(evaluation: Evaluation, queries: Sequence[Query], folder: Path) -> No
     texts = {query.id: query.text for query in queries}
     measures = list(next(iter(evaluation.systems.values())).per_query)
     with (folder / PER_QUERY).open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
+        table = csv.writer(file)
         table.writerow(["query", "text", "system", *measures])
         for name, results in evaluation.systems.items():
             for query in results.per_query[measures[0]]:

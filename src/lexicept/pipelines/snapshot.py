@@ -72,11 +72,5 @@ class Snapshot:
         return True
 
     def close(self) -> None:
-        """Release the snapshot; changes may then remove the files. Idempotent.
-
-        Examples:
-            >>> index.close()
-            >>> index
-            Index(closed)
-        """
+        """Release the snapshot; changes may then remove the files. Idempotent."""
         self._reader = None

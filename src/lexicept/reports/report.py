@@ -50,20 +50,19 @@ def build_report(
     qrels: Sequence[Qrel] = (),
     progress: Progress = silent,
 ) -> str:
-    """Return the report of an index as one HTML page. Raises InputError for queries without
-    judgements.
+    """Return an index's report as an HTML page. Raises InputError for queries without judgements.
 
     Args:
         queries: judged queries; without any, sentences of the documents search for their documents.
     """
     if queries and not qrels:
         raise InputError("queries without judgements: there is nothing to evaluate")
-    judged = JudgedQueries(queries, qrels) if queries else _pseudo_queries(index)
+    judged = JudgedQueries(queries, qrels) if qrels else _pseudo_queries(index)
     progress("report", 0, 2)
     # Concepts describe topics better than words.
     topics = [_topics(index, vocabulary.name) for vocabulary in reversed(index.vocabularies)]
     progress("report", 1, 2)
-    searched = _searched(index, judged) if judged.queries else None
+    searched = _searched(index, judged) if judged.qrels else None
     progress("report", 2, 2)
     style = (FOLDER / "page.css").read_text("utf-8")
     digest = b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -74,8 +73,8 @@ def build_report(
             index=index,
             topics=topics,
             searched=searched,
-            has_judgements=bool(queries),
-            num_queries=len(judged.queries),
+            has_judgements=bool(qrels),
+            num_queries=len({qrel.query_id for qrel in judged.qrels}),
             megabytes=sum(file["size"] for file in index.manifest["files"].values()) / 1e6,
             # Nothing but the style may be loaded, whatever a document's text holds.
             policy=f"default-src 'none'; style-src 'sha256-{digest}'",
@@ -86,8 +85,7 @@ def build_report(
 
 def _pseudo_queries(index: IndexReader) -> JudgedQueries:
     """Return one sentence each of ``PSEUDO_QUERIES`` random documents with sentences."""
-    order = np.random.default_rng(0).permutation(len(index)).tolist()
-    entries = map(index.stored, order)
+    entries = map(index.stored, np.random.default_rng(0).permutation(len(index)).tolist())
     drawn = dict(islice(pseudo_queries.generate(entries, "sentence"), PSEUDO_QUERIES))
     documents = [index.document_ids[index.document_number(name)] for name in drawn]
     qrels = [Qrel(name, document, 1) for name, document in zip(drawn, documents, strict=True)]

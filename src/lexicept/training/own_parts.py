@@ -94,7 +94,10 @@ class OwnPart:
             signature.bind(**self.init_args)
         except TypeError as error:
             raise InputError(f"{self.class_path}: {error}") from None
-        hints = typing.get_type_hints(own_class.__init__, include_extras=True)
+        try:
+            hints = typing.get_type_hints(own_class.__init__, include_extras=True)
+        except NameError:  # a name that is imported for type checkers alone
+            hints = {}
         return {
             name: check(f"init_args.{name}", value, hints.get(name, Any), True, strict=False)
             for name, value in self.init_args.items()

@@ -217,8 +217,7 @@ class Head(Module):  # type: ignore[misc]
         max_active_dims: int | None = None,
         **_: Any,
     ) -> dict[str, Any]:
-        """Add ``sentence_embedding`` [texts, size]. Raises InputError without the features of a
-        ``Backbone``."""
+        """Add ``sentence_embedding`` [texts, size]. Raises InputError without a ``Backbone``."""
         if "token_mask" not in features:
             raise InputError(
                 "a head needs the token_mask of the Backbone of lexicept.neural before it"

@@ -183,5 +183,4 @@ def _pool_top(tokens: Activations) -> tuple[Tensor, Winners]:
     # Several tokens may reach the same maximum: the first one counts.
     cells, group = torch.unique(places[won], return_inverse=True)
     first = torch.full_like(cells, len(places)).scatter_reduce(0, group, won, "amin")
-    winners = (first // tokens.k, cells // size, cells % size)
-    return flat.view(tokens.num_texts, size), winners
+    return flat.view(tokens.num_texts, size), (first // tokens.k, cells // size, cells % size)

@@ -90,8 +90,7 @@ class ConceptVectorizer(EncodedConcepts):
         return self.head.dimension_kind(len(self.encoder.backbone.tokenizer))
 
     def weigh(self, text: str, task: str) -> WeightedText:
-        """Encode a text for a task, query or document, with the weights of the head, not of an
-        index."""
+        """Encode a text for a task, query or document, with the head's weights, not an index's."""
         query = task == "query"
         encode = self.encoder.encode_query if query else self.encoder.encode_document
         vector = encode(text, convert_to_sparse_tensor=False).double().cpu()

@@ -103,7 +103,8 @@ class MaskedLoop(Loop[list[MaskableWindow]]):
         self.head = head
         self.settings: PretrainingSettings = settings
         self.device: torch.device = backbone.model.device
-        self._replacements = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
+        unread = [*tokenizer.all_special_ids, *backbone.unreadable]
+        self._replacements = np.setdiff1d(np.arange(len(tokenizer)), unread)
         self._correct = 0.0
         """Accuracy on the last batch's masked tokens."""
         head.to(self.device)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from sentence_transformers import SparseEncoderTrainingArguments
+from transformers import Trainer, get_scheduler
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_utils import SchedulerType
 
@@ -20,7 +21,7 @@ LOGGING_STEPS = 10
 PASSED_ON = (
     *("report_to", "run_name", "project", "log_level", "fp16", "tf32", "full_determinism"),
     *("optim", "optim_args", "optim_target_modules", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("lr_scheduler_kwargs", "neftune_noise_alpha", "torch_empty_cache_steps", "ddp_timeout"),
+    *("lr_scheduler_kwargs", "torch_empty_cache_steps", "ddp_timeout"),
     *("torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel"),
 )
 """Arguments that contradict no setting of lexicept's."""
@@ -41,6 +42,11 @@ def training_arguments(
         arguments = _arguments(config, folder, validates)
         for reporter in get_reporting_integration_callbacks(arguments.report_to):
             reporter()  # an error if the package is missing
+        if not arguments.optim_target_modules:  # optimisers with these read the model
+            optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments)
+            made = optimizer([torch.zeros(1, requires_grad=True)], **options)
+            schedule, options = arguments.lr_scheduler_type, arguments.lr_scheduler_kwargs
+            get_scheduler(schedule, made, 0, arguments.max_steps, options)
     except Exception as error:  # the library and its integrations raise many kinds
         raise InputError(f"trainer: {message_of(error)}") from None
     if arguments.fp16 and arguments.device.type == "cpu":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
@@ -217,8 +218,7 @@ class ValidationSettings:
     """Retrieval on judged queries during training, which selects the best checkpoint."""
 
     queries: str | None = None
-    """Queries with judgements: a BEIR folder or an ir_datasets name; null holds training queries
-    out."""
+    """Judged queries: a BEIR folder or an ir_datasets name; null holds training queries out."""
     corpus: str | None = None
     """Documents of ``queries``; null for the training corpus."""
     documents: Count | None = None
@@ -311,6 +311,10 @@ class TrainingConfig:
             raise InputError("loss.reconstruction does not go with optimizer.mini_batch")
         if loss.words and model.weighting == "bm25":
             raise InputError("loss.words requires model.weighting: splade")
+        try:
+            json.dumps(asdict(self))
+        except TypeError as error:
+            raise InputError(f"a setting is no text, number, list or mapping: {error}") from None
 
 
 ConfigSource = TrainingConfig | Mapping[str, Any] | str | os.PathLike[str]

@@ -112,8 +112,7 @@ class TrainingData:
         return scores
 
     def best(self, queries: range, count: int) -> list[list[int]]:
-        """Return the indices of the ``count`` best documents of each query by the teacher, best
-        first."""
+        """Return the indices of each query's ``count`` best documents by teacher, best first."""
         scores = torch.empty(len(queries), 0)
         documents = torch.empty(len(queries), 0, dtype=torch.long)
         # The best so far compete with each block of documents, so that memory stays bounded.

@@ -136,7 +136,7 @@ def initial_encoder(run: RunFolder, data: TrainingData, loaded: Loaded) -> Encod
         encoder = loaded.start
     elif loaded.head is None:
         encoder = Encoder.of(loaded.backbone, _sae_head(run, loaded.backbone, loaded.inner, data))
-    elif isinstance(loaded.head, VocabularyHead) and settings.head in MASKINGS:
+    elif isinstance(loaded.head, VocabularyHead) and settings.head in [*MASKINGS]:
         encoder = Encoder.of(loaded.backbone, _language_head(run, loaded, loaded.head, data))
     else:
         encoder = Encoder.of(loaded.backbone, loaded.head)

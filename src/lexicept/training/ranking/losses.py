@@ -18,8 +18,7 @@ from lexicept.neural.kernels.linear_outputs import top_columns
 
 
 class Ranked(NamedTuple):
-    """A batch of B queries with n candidates each and D documents in all, as an own loss reads
-    it."""
+    """A batch of B queries with n candidates each, and D documents in all, for an own loss."""
 
     queries: Tensor
     """Query vectors [B, V]."""

@@ -108,5 +108,4 @@ def write_card(
         validation=table, config=yaml.safe_dump(asdict(config), sort_keys=False)
     )
     origin = config.model.start or config.model.backbone
-    card = make_card(encoder, path.parent.parent.name, origin)
-    replace_file(path, (card + details).encode())
+    replace_file(path, (make_card(encoder, path.parent.parent.name, origin) + details).encode())

@@ -25,8 +25,7 @@ class ModelSettings:
     """The encoder to train."""
 
     start: str | None = None
-    """Saved encoder to start from: a folder or a hub name; null makes an encoder of the settings
-    below."""
+    """Saved encoder to start from: a folder or a hub name; null makes one of the settings below."""
     backbone: str = DEFAULT_BACKBONE
     """Backbone: a hub name or a folder."""
     layer: Count | None = None
@@ -73,8 +72,7 @@ class ModelSettings:
     document_k: Whole | None = None
     """Active dimensions per document token; null for the head's setting, 0 for no constraint."""
     query_max_active_dims: Count | None = None
-    """Largest number of dimensions of a query of the trained model, unused in training; null for
-    all."""
+    """Most dimensions of a query of the trained model, unused in training; null for all."""
     document_max_active_dims: Count | None = None
     """Largest number of dimensions of a document of the trained model; null for all."""
     max_query_tokens: Length | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -127,7 +128,7 @@ class Objective(nn.Module):
         return outputs
 
     def _outputs(self, features: dict[str, Any], task: str) -> _TextOutputs:
-        features = self.model(dict(features), task=task)
+        features = self.model(dict(features), task=task, max_active_dims=sys.maxsize)
         vectors = features["sentence_embedding"]
         if self._reconstruct is None or task == "query":
             return _TextOutputs(vectors, None)
@@ -207,7 +208,7 @@ class Objective(nn.Module):
                 excluded=None if settings.in_batch_known else ranked.known[judged],
             )
         for index, (own, loss) in enumerate(zip(settings.own, self._own_losses, strict=True)):
-            terms[f"{own.name}_{index}"] = own.weight * loss(ranked)
+            terms[f"{own.name}_{index}"] = own.weight * loss(ranked) + 0 * self.log_scale
         return terms
 
     def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:
@@ -227,7 +228,9 @@ class Objective(nn.Module):
                     sparsity = self._regularizer_of[side](vectors)
                 kind = settings.kind
                 name = kind if isinstance(kind, str) else kind.name
-                terms[f"{side}_{name}"] = weight * sparsity
+                terms[f"{side}_{name}"] = (
+                    weight * sparsity + 0 * self.log_scale
+                )  # of numbers, tensors
         joint = self._joint.weight_at(self.step)
         if joint:
             terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)

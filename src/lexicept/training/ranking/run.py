@@ -273,8 +273,7 @@ def _finish(run: RunFolder, encoder: Encoder, objective: Objective) -> None:
         remove(path / "adapter")
         move(adapter, path / "adapter")
         backbone.model = merge_adapters(backbone.model)
-    model = _save(run, encoder, metrics, "model.unfinished")
-    move(model, path / "model")
+    move(_save(run, encoder, metrics, "model.unfinished"), path / "model")
 
 
 def _save(run: RunFolder, encoder: Encoder, metrics: list[dict[str, Any]], name: str) -> Path:

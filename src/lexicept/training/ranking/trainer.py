@@ -38,8 +38,7 @@ CHECKSUMS = "checksums.json"
 """Name of a checkpoint's list of files, written last; without it a checkpoint is incomplete."""
 
 CHECKPOINTS = 2
-"""Number of checkpoints on disk: the newest and the best or, if the best is the newest, the
-previous."""
+"""Number of checkpoints on disk: the newest, and the best or, if it is the newest, the previous."""
 
 SIDES: tuple[Literal["query", "document"], ...] = ("query", "document")
 """The two kinds of texts, in the order of a batch's features."""
@@ -235,7 +234,9 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         if self.args.should_save:
             folder = Path(output_dir or self.args.output_dir)
             folder.mkdir(parents=True, exist_ok=True)
-            saved = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+            saved = {
+                name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()
+            }
             replace_file(folder / "model.safetensors", to_safetensors(saved))
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:
