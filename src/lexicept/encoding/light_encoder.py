@@ -147,8 +147,7 @@ class LightEncoder(TokenReader):
 
 @cache
 def packaged_encoder() -> LightEncoder:
-    """Return the packaged encoder. Raises InputError or IndexFormatError for
-    damaged files."""
+    """Return the packaged encoder. Raises InputError or IndexFormatError for damaged files."""
     encoder = LightEncoder.load(MINI_FOLDER)
     if encoder is None:
         raise InputError(f"{MINI_FOLDER} is damaged: install lexicept again")
