@@ -203,8 +203,7 @@ def make_app(
         commands: the path of a function and the panel of the help, by words of the command.
         groups: help of each group of commands.
         words: arguments of a call, which names a command: the application has only that command.
-            If it names none, all commands are there, with summaries. None gives a complete
-            application.
+            If it names none, all commands have summaries; None gives the whole application.
     """
     from importlib.metadata import version
 

@@ -51,8 +51,7 @@ class FieldMasks:
 
     @cached_property
     def offered(self) -> list[str]:
-        """The fields to offer for filters: without long texts, or texts and numbers that hardly
-        repeat."""
+        """Fields to offer for filters: no long texts, nor texts and numbers that hardly repeat."""
         return [name for name in self._columns if self._is_offered(self._columns[name])]
 
     def _is_offered(self, column: FieldColumn) -> bool:

@@ -22,7 +22,7 @@ PASSED_ON = (
     *("report_to", "run_name", "project", "log_level", "fp16", "tf32", "full_determinism"),
     *("optim", "optim_args", "optim_target_modules", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("lr_scheduler_kwargs", "torch_empty_cache_steps", "ddp_timeout"),
-    *("torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel"),
+    *("torch_compile", "torch_compile_backend", "torch_compile_mode"),
 )
 """Arguments that contradict no setting of lexicept's."""
 
@@ -42,6 +42,7 @@ def training_arguments(
         arguments = _arguments(config, folder, validates)
         for reporter in get_reporting_integration_callbacks(arguments.report_to):
             reporter()  # an error if the package is missing
+        arguments.get_process_log_level()
         if not arguments.optim_target_modules:  # optimisers with these read the model
             optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments)
             made = optimizer([torch.zeros(1, requires_grad=True)], **options)

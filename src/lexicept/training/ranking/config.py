@@ -43,8 +43,7 @@ class DataSettings:
     """Documents: a path or name for ``lexicept build``, or a class of your own, an iterable of
     ``Document``."""
     queries: str | None = None
-    """Queries with judgements: a BEIR folder or an ir_datasets name; null makes pseudo-queries of
-    the documents."""
+    """Judged queries: a BEIR folder or an ir_datasets name; null makes queries of the documents."""
     split: str = "train"
     """Split of the judgements."""
     count: Count | None = None

@@ -105,7 +105,10 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         message has the ids of the queries. Raises InputError if the model has learned to give
         queries or documents empty vectors."""
         folder = Path(self.args.output_dir)
-        self.train(resume_from_checkpoint=last_checkpoint(folder))
+        try:
+            self.train(resume_from_checkpoint=last_checkpoint(folder))
+        except AssertionError as error:  # of a callback that needs validations
+            raise InputError(f"callbacks: {error}") from None
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self._keep_best and self.state.best_global_step:
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
