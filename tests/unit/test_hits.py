@@ -7,7 +7,7 @@ from lexicept.index.impacts import VocabularySettings
 from lexicept.weighting import Splade
 from support.indexes import build
 
-ONLY = "results are from concepts only"
+ONLY = "results are by meaning only"
 
 
 @pytest.fixture

@@ -94,12 +94,12 @@ def test_a_model_is_exported_on_the_cpu_and_goes_back(tmp_path, monkeypatch):
     encoder.head.configure(query_k=2)
     monkeypatch.setattr(type(encoder.backbone.model), "device", torch.device("meta"))
     moves, move = [], Graph.to
-    monkeypatch.setattr(Graph, "to", lambda graph, to: moves.append(str(to)) or move(graph, "cpu"))
+    monkeypatch.setattr(Graph, "to", lambda graph, *to: moves.append(to) or move(graph, "cpu"))
     exported = SimpleNamespace(save=lambda path, **_: path.write_bytes(b"graph"))
     monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: exported)
     sides = {"document": "document.onnx", "query": "query.onnx"}
     assert write_onnx(encoder, tmp_path)["graphs"] == sides
-    assert moves == ["cpu", "meta"] * 2
+    assert moves == [("cpu", torch.float32), (torch.device("meta"),)] * 2
 
 
 def test_the_command(one_graph, tmp_path, run, monkeypatch):

@@ -196,7 +196,7 @@ def test_thresholds_that_are_none(tmp_path, threshold):
     sae = make(16, 64, None)
     sae.threshold[3] = threshold
     sae.save(tmp_path)
-    with pytest.raises(InputError, match="a threshold is below 0 or no number"):
+    with pytest.raises(InputError, match="a number is not finite, or below 0"):
         SAE.load(tmp_path)
 
 

@@ -131,7 +131,7 @@ def test_matches_are_the_explanations_contributions(client, index, vocabulary):
 def test_what_a_search_says_of_its_words(client):
     answer = get(client, "/search", query="zzaxqv")
     assert answer["unmatched_words"] == ["zzaxqv"]
-    assert answer["note"] == "no document contains: zzaxqv; results are from concepts only"
+    assert answer["note"] == "no document contains: zzaxqv; results are by meaning only"
     assert answer["results"]
     answer = get(client, "/search", query=QUERY)
     assert (answer["unmatched_words"], answer["note"]) == ([], "")

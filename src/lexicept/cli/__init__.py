@@ -63,7 +63,7 @@ COMMANDS = {
 
 GROUPS = {
     "index": "Inspect, merge, reweight, export and label an index.",
-    "model": "Pretrain, convert and publish models.",
+    "model": "Pretrain and convert models.",
     "data": "Make training data: queries, candidate lists, teacher scores.",
     "sae": "Measure sparse autoencoders (SAEs), the source of concepts.",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from lexicept.checks import Count, check
+from lexicept.checks import Count, Seed, check
 from lexicept.cli.common import print_report, require_training
 
 
@@ -30,7 +30,7 @@ def pseudo_queries(
     from lexicept.corpora import read_documents
     from lexicept.corpora.pseudo_queries import generate, write
 
-    check("per_document", per_document, Count)
+    per_document, seed = check("per_document", per_document, Count), check("seed", seed, Seed)
     count = write(out, generate(read_documents(documents), kind, per_document, seed))
     print_report({"queries": count, "folder": str(out)}, as_json)
 

@@ -28,7 +28,7 @@ HELP = {
     "documents": "Documents: a folder of files (text, Markdown, HTML, PDF, CSV, JSON, Parquet), "
     "one such file, a BEIR folder, an ir_datasets name, or python-docs (docstrings of the standard "
     "library).",
-    "index": "Folder of the index.",
+    "index": "Folder of the index; serve also takes documents.",
     "out": "Folder to write; must not exist.",
     "ray": "HOST:PORT of the head of a Ray cluster, or local to start one here. Ray listens on all "
     "network interfaces.",

@@ -123,8 +123,7 @@ def describe(
 
 
 def spread(texts: Sequence[str], among: Sequence[int], characters: int) -> Sequence[int]:
-    """Return evenly spread document numbers with about ``characters`` together, less than twice as
-    many, or all."""
+    """Return evenly spread document numbers of about ``characters``, less than twice, or all."""
     lengths = [len(texts[i]) for i in among[:: max(1, len(among) // 100)]]
     total = float(np.mean(lengths)) * len(among) if lengths else 0.0
     return among[:: max(1, int(total / characters))]
@@ -285,5 +284,6 @@ def names_for(findings: Findings, names: Sequence[str], before: Floats, after: F
     for latent in np.flatnonzero(cosines >= SAME_LATENT).tolist():
         nameless = SOURCES[findings.sources[latent]] in LITTLE_KNOWN and not described[latent]
         if (before is after or nameless) and names[latent] != unnamed(latent):
-            renamed[latent] = names[latent], "words"
+            kind, colon, _ = names[latent].replace(" and punctuation:", ":").partition(":")
+            renamed[latent] = names[latent], kind if colon and kind in SOURCES else "words"
     return findings.renamed(renamed)

@@ -164,8 +164,7 @@ class Tokenizer:
         return counts
 
     def form(self, text: str) -> str:
-        """Return the normal form of a text, without case, optional vowel points and other digits
-        than 0 to 9."""
+        """Return the normal form of a text: no case, no optional vowel points, digits 0 to 9."""
         text = without_optional(normal(text))
         if self._dotless:
             text = text.replace("I", "ı")

@@ -85,13 +85,13 @@ class Hits(list[Hit]):
 
     @property
     def note(self) -> str:
-        """A sentence about a query without good matches, unmatched words, results from concepts
+        """A sentence about a query without good matches, unmatched words, results by meaning
         only, and conditions that exclude all matches; may be empty."""
         matched, unmatched = self._words
         clauses = [f"no document contains: {', '.join(unmatched)}"] if unmatched else []
         if self and self._by_text and not matched and self._vocabulary is None:
             clauses = clauses or ["no word matched"]
-            clauses.append("results are from concepts only")
+            clauses.append("results are by meaning only")
         if not self and matched and any(self.query.conditions):
             clauses.append(f"no document that meets the conditions {SHARES}")
         return "; ".join(["nothing matches well"] * self.weak + clauses)

@@ -13,6 +13,7 @@ from lexicept.errors import ParameterError, require
 from lexicept.explanation.contributions import Contribution
 from lexicept.explanation.explanation import Explanation
 from lexicept.pipelines.documents import as_documents
+from lexicept.queries.syntax import ParsedQuery
 
 if TYPE_CHECKING:
     from sentence_transformers import SparseEncoder
@@ -69,6 +70,7 @@ def explain(
     (read,) = as_documents([document])
     options = {"backbone": backbone, "layer": layer, "width": width, "bidirectional": bidirectional}
     loaded = _load(model, {name: value for name, value in options.items() if value is not None})
+    query = ParsedQuery(query).text  # refuses what is no text
     query_text, document_text = loaded.weigh(query, "query"), loaded.weigh(read.content, "document")
     scores = {
         dimension: weight * document_text.weights[dimension]

@@ -172,7 +172,7 @@ class Index(OpenedIndex):
             alpha: the speaker's preference for dimensions that set a document apart, above 0.
             iterations: rounds of listener and speaker, at least 1.
             transform: f of a weight (RRA, equation 1).
-            out: the folder of a re-weighted copy to return; None changes this index.
+            out: the folder of a re-weighted copy to return; by default this index changes.
             ray: the HOST:PORT of a Ray cluster, or "local".
             ray_workers: the number of Ray processes; by default one for each processor, or GPU.
 

@@ -27,8 +27,8 @@ def report(
     Args:
         index: an opened index, or the path of one.
         out: the file to write; an existing one is replaced.
-        queries: judged queries: a BEIR folder or an ir_datasets name. None takes sentences of the
-            documents as queries for the documents.
+        queries: judged queries: a BEIR folder or an ir_datasets name. By default, sentences of the
+            documents are queries for the documents.
         split: the judgements to use.
         progress: True shows a line on standard error.
 

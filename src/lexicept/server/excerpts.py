@@ -48,8 +48,7 @@ def cards_with_matches(
     vocabulary: str | None,
     rescore: bool,
 ) -> list[str]:
-    """Return the members of results' JSON objects, with what each shares with the query, and an
-    excerpt there."""
+    """Return members of results' JSON objects: what each shares with the query, and an excerpt."""
     weighted = index.weigh([query], vocabulary, rescore=rescore)
     cards = []
     for hit, (matches, excerpt) in zip(hits, matches_of(index, weighted, hits), strict=True):

@@ -366,8 +366,7 @@ def require_dimension(index: IndexReader, name: str, dimension: int) -> None:
 
 
 def dimension_numbers(index: IndexReader, texts: list[str]) -> DimensionNumbers:
-    """Return the numbers of ``vocabulary:dimension:number``. Raises HTTPException for an unknown
-    dimension."""
+    """Return the numbers of ``vocabulary:dimension:number``, or raise HTTPException."""
     numbers: dict[tuple[str, int], float] = {}
     for text in texts:
         name, dimension, number = text.split(":")

@@ -131,7 +131,7 @@ class Results(BaseModel):
     )
     note: str = Field(
         description="A sentence about a query without good matches, unmatched words, and results "
-        "from concepts only; may be empty."
+        "by meaning only; may be empty."
     )
     did_you_mean: str = Field(
         description="The query with words of the index in place of those that no document "

@@ -62,9 +62,9 @@ class Graph(nn.Module):
         self._hook.remove()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``OUTPUTS`` of token ids and their mask, both [texts, length]."""
+        """Return ``OUTPUTS`` of token ids and their mask, both [texts, length], without padding."""
         self._outputs.clear()
-        self.model(input_ids=input_ids, attention_mask=attention_mask)
+        self.model(input_ids=input_ids * attention_mask, attention_mask=attention_mask)
         counted = attention_mask != 0
         if len(self.left_out):  # ONNX has no "any" of nothing
             counted &= ~torch.eq(input_ids[:, :, None], self.left_out).any(-1)
@@ -161,8 +161,8 @@ def _export(backbone: Backbone, head: Head, task: str, path: Path) -> None:
     A model on a GPU is on the CPU meanwhile.
     """
     device = backbone.model.device
-    kernel = backbone.model.config._attn_implementation
-    graph = Graph(backbone, head, task).to("cpu").eval().requires_grad_(False)
+    kernel, dtype = backbone.model.config._attn_implementation, backbone.model.dtype
+    graph = Graph(backbone, head, task).to("cpu", torch.float32).eval().requires_grad_(False)
     ids = torch.tensor(
         backbone.tokenizer(["one text", "another, longer text"], padding=False)["input_ids"][1]
     )
@@ -191,7 +191,7 @@ def _export(backbone: Backbone, head: Head, task: str, path: Path) -> None:
     finally:
         graph.close()
         graph.to(device)
-        backbone.model.set_attn_implementation(kernel)
+        backbone.model.to(dtype).set_attn_implementation(kernel)
 
 
 @contextmanager

@@ -194,6 +194,7 @@ class SAE(nn.Module):
             sae.load_state_dict(tensors, assign=True)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise InputError(f"{folder}: not a saved SAE: {message_of(error)}") from None
-        if sae.threshold is not None and not bool((sae.threshold >= 0).all()):
-            raise InputError(f"{folder}: not a saved SAE: a threshold is below 0 or no number")
+        in_range = sae.scale > 0, sae.threshold is None or bool((sae.threshold >= 0).all())
+        if not all((*in_range, *(bool(tensor.isfinite().all()) for tensor in tensors.values()))):
+            raise InputError(f"{folder}: not a saved SAE: a number is not finite, or below 0")
         return sae

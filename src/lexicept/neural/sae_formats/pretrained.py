@@ -192,7 +192,7 @@ def _narrow(
             raise InputError(f"{where}: choose a {name} of {', '.join(map(str, present))}")
         return candidates
     exact = [c for c in candidates if value(c) == target]
-    fitting = exact or [c for c in candidates if value(c) is None]
+    fitting = exact if present else candidates
     if not fitting:
         there = ", ".join(map(str, present))
         raise InputError(f"{where}: no SAE of {name} {target}; there is {there}")
