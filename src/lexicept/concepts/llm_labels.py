@@ -101,8 +101,7 @@ def label_index(
     *,
     restart: bool = False,
 ) -> Labels:
-    """Label the ``count`` most frequent concepts of an index without a label or with a label from
-    words.
+    """Label the ``count`` most frequent concepts of an index without a label, or with one of words.
 
     Labels are stored on arrival in ``<path>.labels.partial``: a second call resumes an interrupted
     call, or discards the labels to ``restart``. Raises InputError like ``label_concepts``, for

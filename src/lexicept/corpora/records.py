@@ -29,8 +29,7 @@ class Passage(NamedTuple):
     title: str = ""
     """Heading; may be empty."""
     anchor: str = ""
-    """Name in the document: a passage's id is ``DOCUMENT#ANCHOR``. Empty for the passage's number,
-    from 1."""
+    """Name in the document: a passage's id is ``DOCUMENT#ANCHOR``. Empty for the number, from 1."""
 
 
 FOLDER_FIELD = "folder"
@@ -101,8 +100,7 @@ def checked(
     skipped: Skipped | None = None,
     types: Mapping[str, FieldType] = NOTHING,
 ) -> Iterator[Record]:
-    """Yield the records of one source, with normalised fields; ``types`` are those of an index's
-    fields.
+    """Yield the records of a source, with normalised fields; ``types`` are those of an index.
 
     A warning at the end names values of fields that are left out: of types that an index does not
     store, and, with ``skipped``, of another type than before. ``skipped`` notes unreadable records;

@@ -50,8 +50,7 @@ def _document(
 
 
 def read_table(rows: Callable[[], Rows]) -> Records[Document]:
-    """Yield the documents of a table, header first, whose header may name an id, a text and a
-    title.
+    """Yield the documents of a table, header first, which may name an id, a text and a title.
 
     Other columns are fields, numbers if every value is a number, else texts; an empty value, and
     NA or the like among numbers, is missing. A nameless column is ``column 2`` by its position, a

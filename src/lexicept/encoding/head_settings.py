@@ -27,8 +27,7 @@ class HeadSettings:
     document_k: Count | None = None
     """Active dimensions per document token; None for no constraint."""
     query_max_active_dims: Count | None = None
-    """Dimensions kept in a query, the first by ``pruning``; None for all. Not applied in
-    training."""
+    """Dimensions kept in a query, the first by ``pruning``; None for all. Unused in training."""
     document_max_active_dims: Count | None = None
     """Dimensions kept in a document, the largest weights; None for all. Not applied in training."""
     query_scale: NotNegative = 1.0

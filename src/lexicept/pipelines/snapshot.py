@@ -38,7 +38,9 @@ class Snapshot:
 
     def _snapshot(self) -> IndexReader:
         """Return the snapshot. Warn once if the index on disk has changed since."""
-        reader, now = self.reader, time.monotonic()
+        reader, now = self._reader, time.monotonic()
+        if reader is None:
+            raise InputError("the index is closed")
         if now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
             if reader.missing and reader.stale():
@@ -72,5 +74,9 @@ class Snapshot:
         return True
 
     def close(self) -> None:
-        """Release the snapshot; changes may then remove the files. Idempotent."""
+        """Release the snapshot; changes may then remove the files. Idempotent.
+
+        Examples:
+            >>> index.close()
+        """
         self._reader = None
