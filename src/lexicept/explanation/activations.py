@@ -51,7 +51,7 @@ class TextActivations(Sequence[ActiveToken]):
         return "\n".join(f"{token:{width}}  {fired}".rstrip() for token, fired in lines)
 
     def _repr_html_(self) -> str:
-        """Return a heat map of the tokens' largest activations; a token's title has the concepts."""
+        """Return a heat map of tokens' largest activations; a token's title has the concepts."""
         from html import escape
 
         active = [token.activations[0].activation for token in self.tokens if token.activations]
