@@ -41,10 +41,11 @@ over queries and, for models trained here, over at least three trainings each, w
 correction over a table's checks. A model is compared with the same model, pruned, training by
 training; checks that were added after a run are tested over its trainings alone. A check is
 undecided within chance, where a row has no result, and where a trained model finds less, pruned as
-the check has it, than BM25 and than the dense model whose states it reads. A claim or table is *mixed* where some checks hold and others fail. It
-*fails* where some fail, none holds, and more than half are decided; a claim fails only if a check
-of the paper's own sentence does, and is *not run* where no such check has results. A verdict is
-**bold** where a check of that sentence is decided.
+the check has it, than BM25 and than the dense model whose states it reads. A claim or table is
+*mixed* where some checks hold and others fail. It *fails* where some fail, none holds, and more
+than half are decided; a claim fails only if a check of the paper's own sentence does, and is *not
+run* where no such check has results. A verdict is **bold** where a check of that sentence is
+decided.
 Small runs measure other, smaller data than the papers: they test a claim's direction, not a number.
 Each recipe's README has all checks and numbers.
 """
