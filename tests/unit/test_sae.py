@@ -191,10 +191,11 @@ def test_a_damaged_file_is_an_input_error(tmp_path):
         SAE.load(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("threshold", [-1.0, math.nan])
-def test_thresholds_that_are_none(tmp_path, threshold):
+@pytest.mark.parametrize(("number", "scale"), [(-1, 1), (math.nan, 1), (1, 0), (1, math.inf)])
+def test_thresholds_and_scales_out_of_range(tmp_path, number, scale):
     sae = make(16, 64, None)
-    sae.threshold[3] = threshold
+    sae.threshold[3] = number
+    sae.scale.fill_(scale)
     sae.save(tmp_path)
     with pytest.raises(InputError, match="a number is not finite, or below 0"):
         SAE.load(tmp_path)

@@ -202,19 +202,19 @@ class Index(OpenedIndex):
         progress: bool | Progress = False,
     ) -> Iterator[tuple[Progress, Cluster | None]]:
         """Keep other threads from changing the index, then read and keep the new generation alone.
-
-        Raises:
-            InputError: the index is closed, or the documents of a change change it.
-        """
-        if self._changing.locked() and self._changer == get_ident():
+        Raises InputError if the index is closed, or if the documents of a change change it."""
+        if self._changer == get_ident():
             raise InputError("the index can't change while it reads documents for another change")
         with self._changing:
             self._changer = get_ident()
-            path = self.reader.path  # a closed index is refused before it changes
-            with reporting(progress) as report, joined_cluster(ray, ray_workers) as cluster:
-                yield report, cluster
-            self.refresh()
-            remove_unread(path)
+            try:
+                path = self.reader.path  # a closed index is refused before it changes
+                with reporting(progress) as report, joined_cluster(ray, ray_workers) as cluster:
+                    yield report, cluster
+                self.refresh()
+                remove_unread(path)
+            finally:
+                self._changer = 0
 
     def verify(self, *, progress: bool | Progress = False) -> Verification:
         """Check every file on disk: sizes, checksums, texts, and agreement of the parts.

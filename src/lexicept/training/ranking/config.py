@@ -230,7 +230,7 @@ class ValidationSettings:
     """Largest number of queries, drawn by the seed."""
     every: Count | None = None
     """Steps between two validations, and two checkpoints; null for 250 or, if validation would
-    take more than a tenth of the training, up to a quarter of the steps."""
+    take more than a tenth of the training, for more."""
     checkpoint: Literal["last", "best"] = "best"
     """Checkpoint to publish: the last, as in the papers, or the best."""
     select: str = "nDCG@10"
