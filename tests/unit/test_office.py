@@ -59,9 +59,9 @@ def test_a_table_has_a_line_for_each_row():
     rows = row.format(paragraph("owl"), paragraph("hoots")) + row.format(
         paragraph("cat"), paragraph("purrs") + paragraph("loudly")
     )
-    assert parse_office("a.docx", docx(f"<w:tbl>{rows}</w:tbl>")).text == (
-        "owl\thoots\ncat\tpurrs loudly"
-    )
+    rows += row.format(paragraph("eats"), f"<w:tbl>{row.format(paragraph('mice'), '')}</w:tbl>")
+    text = parse_office("a.docx", docx(f"<w:tbl>{rows}</w:tbl>")).text
+    assert text == "owl\thoots\ncat\tpurrs loudly\neats\tmice"
 
 
 def test_notes_stand_at_the_end():
@@ -159,7 +159,12 @@ def test_open_document():
 def test_repeated_cells_of_a_sheet_are_bounded():
     cell = '<table:table-cell table:number-columns-repeated="{}">{}</table:table-cell>'
     row = cell.format(2, "<text:p>owl</text:p>") + cell.format(1_000_000, "")
-    body = f'<table:table table:name="Birds"><table:table-row>{row}</table:table-row></table:table>'
+    row = f"<table:table-row>{row}</table:table-row>"
+    body = (
+        f'<table:table table:name="Birds">{row}</table:table><s:style s:name="ta2" xmlns:s="urn:s">'
+    )
+    body += '<s:table-properties table:display="false"/></s:style>'
+    body += f'<table:table table:name="Secret" table:style-name="ta2">{row}</table:table>'
     data = archive(content_dot_xml=OPEN.format("spreadsheet", body))
     assert parse_office("a.ods", data).text == "Birds\n\nowl\towl"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
@@ -90,7 +90,7 @@ class _Word:
                 text = self._text(below).strip()
                 yield from _heading(level, " ".join(text.split())) if level else [text]
             elif below.tag == "tbl":
-                yield _table(map(self._text, tr.iter("tc")) for tr in below.iter("tr"))
+                yield _table(map(self._text, _outer(tr, "tc")) for tr in _outer(below, "tr"))
             elif below.tag in ("sdt", "sdtContent", "ins", "customXml", "moveTo"):
                 yield from self._below(below)
 
@@ -101,6 +101,12 @@ class _Word:
         if element.tag in self.DROPPED or _is_hidden(element):
             return ""
         return "".join(map(self._text, element)) + self.BLANKS.get(element.tag, "")
+
+
+def _outer(element: Element, tag: str) -> Iterator[Element]:
+    """Yield the elements of a tag, without elements of the tag in them (nested tables)."""
+    for below in element:
+        yield from [below] if below.tag == tag else _outer(below, tag)
 
 
 def _is_hidden(run: Element) -> bool:
@@ -247,14 +253,22 @@ def _open_document(archive: Archive) -> Iterator[Block]:
         raise NothingToRead(ENCRYPTED)
     if "content.xml" not in archive.names:
         raise NothingToRead("damaged: content.xml is missing")
-    body = archive.xml("content.xml").find("body")
+    content = archive.xml("content.xml")
+    hidden = {
+        get(style, "name")
+        for style in content.iter("style")
+        if get(style.find("table-properties"), "display") == "false"
+        or get(style.find("drawing-page-properties"), "visibility") == "hidden"
+    }
+    body = content.find("body")
     for section in () if body is None else body:
-        yield from _open_blocks(section)
+        yield from _open_blocks(section, hidden)
 
 
-def _open_blocks(element: Element) -> Iterator[Block]:
+def _open_blocks(element: Element, hidden: Set[str]) -> Iterator[Block]:
+    """Yield the blocks below an element, without those of hidden styles."""
     slide = 0
-    for below in element:
+    for below in (each for each in element if get(each, "style-name") not in hidden):
         check_time()
         if below.tag == "h":
             level = get(below, "outline-level")
@@ -268,18 +282,18 @@ def _open_blocks(element: Element) -> Iterator[Block]:
         elif below.tag == "page":
             slide += 1
             yield from _heading(1 if slide == 1 else 2, get(below, "name") or f"slide {slide}")
-            yield from _open_blocks(below)
+            yield from _open_blocks(below, hidden)
         elif below.tag not in ("tracked-changes", "sequence-decls", "forms", "annotation"):
-            yield from _open_blocks(below)
+            yield from _open_blocks(below, hidden)
 
 
 def _open_rows(table: Element) -> Iterator[Iterator[str]]:
-    for table_row in table.iter("table-row"):
+    for table_row in _outer(table, "table-row"):
         yield (
             text
             for cell in table_row
             if cell.tag == "table-cell"
-            for text in [" ".join(map(_open_text, cell.iter("p")))] * _repeated(cell)
+            for text in [" ".join(map(_open_text, _outer(cell, "p")))] * _repeated(cell)
         )
 
 
