@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from shutil import rmtree
 
 import pytest
 
@@ -68,6 +69,10 @@ def test_another_optimiser_and_callbacks(inputs, tmp_path, monkeypatch):
         OwnPart("support.own_parts.Watcher"),
         OwnPart("transformers.EarlyStoppingCallback", early),
     )
-    train(replace(config, callbacks=callbacks), tmp_path / "run")
+    run, config = tmp_path / "run", replace(config, callbacks=callbacks)
+    train(config, run)
     assert own_parts.Watcher.seen == [("Adafactor", "SchedulerType.COSINE")]
-    assert [line["step"] for line in metrics(tmp_path / "run")] == [2, 2, 4, 4]
+    rmtree(run / "model")  # as if killed before it was written
+    train(config, run)
+    assert not (run / "work/checkpoints/checkpoint-5").exists()
+    assert [line["step"] for line in metrics(run)] == [2, 2, 4, 4]

@@ -18,7 +18,8 @@ from safetensors.torch import save as to_safetensors
 from sentence_transformers import SparseEncoderTrainer
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptWarning
@@ -105,10 +106,15 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
         message has the ids of the queries. Raises InputError if the model has learned to give
         queries or documents empty vectors."""
         folder = Path(self.args.output_dir)
-        try:
-            self.train(resume_from_checkpoint=last_checkpoint(folder))
-        except AssertionError as error:  # of a callback that needs validations
-            raise InputError(f"callbacks: {error}") from None
+        checkpoint = last_checkpoint(folder)
+        if checkpoint and (ended := _state_at_end(checkpoint)):
+            self.state = ended
+            self._load_from_checkpoint(checkpoint)
+        else:
+            try:
+                self.train(resume_from_checkpoint=checkpoint)
+            except AssertionError as error:  # of a callback that needs validations
+                raise InputError(f"callbacks: {error}") from None
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self._keep_best and self.state.best_global_step:
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
@@ -258,6 +264,13 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
 
     def _learned(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+
+
+def _state_at_end(checkpoint: str) -> TrainerState | None:
+    """Return a checkpoint's state if training ended there, by its steps or by a callback."""
+    state = TrainerState.load_from_json(f"{checkpoint}/{TRAINER_STATE_NAME}")
+    control = state.stateful_callbacks["TrainerControl"]["args"]
+    return state if control["should_training_stop"] else None
 
 
 def _one_thread(_: int) -> None:
