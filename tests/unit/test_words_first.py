@@ -11,8 +11,9 @@ from lexicept.corpora import Document
 from lexicept.encoding.words import WordVectorizer
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.index.builder import IndexBuilder
-from lexicept.index.impacts import VocabularySettings
+from lexicept.index.impacts import RRASettings, VocabularySettings
 from lexicept.index.reader import IndexReader
+from lexicept.index.updates import reweight
 from lexicept.index.verification import verify
 from lexicept.pipelines import serve
 from lexicept.pipelines.concept_source import ConceptSource
@@ -91,6 +92,8 @@ def test_words_of_other_documents_are_replaced(tmp_path):
     builder = begin(path, [*FIRST, Document("c", "a cat")], restart=True)
     early = IndexReader.open(path)
     assert (early.num_documents, early.missing) == (3, ["concepts"])
+    with pytest.raises(InputError, match="can't be changed before its build has added concepts"):
+        reweight(path, tmp_path / "copy", RRASettings())
     builder.commit()
     with IndexBuilder(path, overwrite=True) as builder:  # a complete index stays until the end
         builder.add_documents(FIRST, {})

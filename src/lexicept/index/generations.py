@@ -56,9 +56,7 @@ def changing(path: str | os.PathLike[str], unread: Sequence[str] = ()) -> Iterat
     read_manifest(folder)  # a lock file must not be left where there is no index
     with disk_errors(folder), _locked(folder):
         manifest = read_manifest(folder)
-        if missing := manifest.get(MISSING):
-            problem = f"can't be changed before its build has added {' and '.join(missing)}"
-            raise InputError(f"{folder}: {problem}; the command that builds it goes on")
+        refuse_unfinished(folder, manifest.get(MISSING))
         skipped = matching_files(manifest, unread)
         read = {n: entry for n, entry in manifest["files"].items() if n not in skipped}
         check_files(folder, read, checksums=True)
@@ -67,6 +65,13 @@ def changing(path: str | os.PathLike[str], unread: Sequence[str] = ()) -> Iterat
             yield index
         finally:
             index.release()
+
+
+def refuse_unfinished(folder: Path, missing: Sequence[str] | None) -> None:
+    """Raise InputError if the build of an index has yet to add vocabularies."""
+    if missing:
+        problem = f"can't be changed before its build has added {' and '.join(missing)}"
+        raise InputError(f"{folder}: {problem}; the command that builds it goes on")
 
 
 def matching_files(manifest: Mapping[str, Any], patterns: Sequence[str]) -> dict[str, Any]:

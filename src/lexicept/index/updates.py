@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lexicept.corpora import Document
+from lexicept.corpora.folder import UNREAD, file_of
 from lexicept.engines.joined import ADDED, JoinedEngine
 from lexicept.errors import InputError
 from lexicept.explanation.contributions import unnamed
@@ -34,6 +35,7 @@ from lexicept.index.generations import (
     matching_files,
     next_generation,
     publish,
+    refuse_unfinished,
 )
 from lexicept.index.impacts import RRASettings
 from lexicept.index.manifest import FILES, read_files, write_files
@@ -154,6 +156,11 @@ def apply(
         write_documents(staged, changes.documents, index.fields.types)
         fresh = StoredDocuments(staged)
         order, changed = _order(index, fresh, changes.deleted)
+        if changes.files is None and (files := read_files(index.folder)):
+            # A sync has to read the files of these documents again.
+            gone = filter(changes.deleted.__contains__, index.passages.names())
+            names = {file_of(name) for name in (*fresh.passages.names(), *gone)}
+            changes = replace(changes, files=files | dict.fromkeys(names & files.keys(), UNREAD))
         check_number(order.size)
         if not order.size:
             raise InputError(f"{index.path}: an index can't be left without documents")
@@ -242,6 +249,7 @@ def reweight(
     """Write the collection of ``path``, re-weighted by RRA, as another index. Raises
     InputError if ``out`` exists, and for settings that ``rra.reweight`` refuses."""
     index = IndexReader.open(path, checksums=True)
+    refuse_unfinished(index.path, index.missing)
     with new_folder(out, "reweight") as staged:
         generation = staged / generation_name(1)
         linked, over = carry_over(index, generation, ["postings/"]), map_over(cluster, staged)
