@@ -174,8 +174,8 @@ def join_columns(
     if no document has a field. ``old`` keeps its types. Raises InputError for a whole number that
     is not exact beside fractions."""
     joined = {name: _joined(old, new, name, order, ids) for name in dict.fromkeys([*old, *new])}
-    if any(column.values.size for column in joined.values()):
-        _write(folder, joined.items())
+    if kept := [(name, column) for name, column in joined.items() if column.values.size]:
+        _write(folder, kept)
 
 
 def _joined(

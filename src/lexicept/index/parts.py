@@ -81,7 +81,8 @@ class Parts:
     @classmethod
     def open(cls, folder: Path) -> Parts:
         """Open the parts of a generation. Raises IndexFormatError for damaged ones."""
-        folders = sorted((folder / PARTS).iterdir()) if (folder / PARTS).is_dir() else []
+        found = (folder / PARTS).iterdir() if (folder / PARTS).is_dir() else ()
+        folders = sorted(found, key=lambda part: (len(part.name), part.name))
         if not folders:
             raise IndexFormatError(f"{folder / PARTS}: missing")
         stores = {name: [TextStore(part / name) for part in folders] for name in TEXTS}

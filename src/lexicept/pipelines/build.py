@@ -157,7 +157,7 @@ def _shares(totals: Mapping[str, float]) -> dict[str, float]:
 
 def places_of(path: str | os.PathLike[str]) -> list[str]:
     """Return the folders of an index and of its unfinished work."""
-    return [os.fspath(path), f"{os.fspath(path)}.partial"]
+    return [os.fspath(path), f"{Path(path)}.partial"]
 
 
 def _add_concepts(

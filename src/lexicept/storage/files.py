@@ -195,7 +195,8 @@ def link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copy2(source, target)
+        with disk_errors(target), source.open("rb") as file, target.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
 
 
 @contextmanager
