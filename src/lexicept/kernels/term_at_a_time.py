@@ -77,30 +77,19 @@ def search(
     kernel = by_work(seconds, search_postings, search_postings_reference)
     documents, scores = np.empty(top_k, np.int64), np.empty(top_k, np.float32)
     shares = min(threads, num_segments, cost // SHARE)
+    shared = (segment, postings, query, allowed)
     if kernel is search_postings_reference or shares < 2:
         try:
-            size = kernel(segment, postings, query, allowed, documents, scores, 0, num_segments)
+            size = kernel(*shared, documents, scores, 0, num_segments)
         except IndexError:  # damaged postings, which the compiled kernel tolerates
-            size = search_postings(
-                segment, postings, query, allowed, documents, scores, 0, num_segments
-            )
+            size = search_postings(*shared, documents, scores, 0, num_segments)
         return documents[:size], scores[:size]
     bounds = [num_segments * share // shares for share in range(shares + 1)]
     # Each thread ranks neighbouring segments; a stable sort keeps equal scores in document order.
     heaps = [(np.empty(top_k, np.int64), np.empty(top_k, np.float32)) for _ in range(shares)]
     calls = [
-        partial(
-            search_postings,
-            segment,
-            postings,
-            query,
-            allowed,
-            heap_documents,
-            heap_scores,
-            begin,
-            end,
-        )
-        for (heap_documents, heap_scores), (begin, end) in zip(heaps, pairwise(bounds), strict=True)
+        partial(search_postings, *shared, *heap, begin, end)
+        for heap, (begin, end) in zip(heaps, pairwise(bounds), strict=True)
     ]
     sizes = run_in_threads(calls)
     documents = np.concatenate([heap[0][:size] for heap, size in zip(heaps, sizes, strict=True)])
