@@ -234,13 +234,13 @@ class ExactEngine(PostingsEngine):
         check_finite([(dimensions, scores)])
         return np.maximum(scores, 0, out=scores)
 
-    def segment(self, number: int) -> sp.csr_array:
-        tabled, count = self._tabled[number], int(self._counts[number])
-        listed, starts = np.flatnonzero(~tabled), self.lists.starts[number]
-        lengths = self.lengths[number, listed].astype(np.int64)
+    def segment(self, segment: int) -> sp.csr_array:
+        tabled, count = self._tabled[segment], int(self._counts[segment])
+        listed, starts = np.flatnonzero(~tabled), self.lists.starts[segment]
+        lengths = self.lengths[segment, listed].astype(np.int64)
         offset = int(starts[listed[0]]) if listed.size else 0
-        byte = int(self.lists.gap_starts[number, listed[0]]) if listed.size else 0
-        listed_documents = unpack(self.gaps[byte:], lengths, self.widths[number, listed])
+        byte = int(self.lists.gap_starts[segment, listed[0]]) if listed.size else 0
+        listed_documents = unpack(self.gaps[byte:], lengths, self.widths[segment, listed])
         if listed_documents.size and int(listed_documents.max()) >= count:
             raise IndexFormatError(DAMAGED)
         entry_weights = self.weights[offset : offset + listed_documents.size]
@@ -263,20 +263,20 @@ class ExactEngine(PostingsEngine):
         documents: list[Integers] = [np.empty(0, np.int64)]
         weights: list[Floats] = [np.empty(0, np.float32)]
         for dimension in dimensions.tolist():
-            for number, count in enumerate(self._counts.tolist()):
-                of_list, values = self._list(number, dimension, count)
+            for segment, count in enumerate(self._counts.tolist()):
+                of_list, values = self._list(segment, dimension, count)
                 having = values.nonzero()[0]  # fillers have weight 0
-                documents.append(of_list[having] + number * SEGMENT)
+                documents.append(of_list[having] + segment * SEGMENT)
                 weights.append(values[having] * self.scales[dimension])
-                if having.size and documents[-1][-1] >= number * SEGMENT + count:
+                if having.size and documents[-1][-1] >= segment * SEGMENT + count:
                     raise IndexFormatError(DAMAGED)
         sizes = np.array([list_.size for list_ in weights[1:]], np.int64)
         by_dimension = sizes.reshape(len(dimensions), self.num_segments).sum(axis=1)
         return PostingLists(np.concatenate(documents), np.concatenate(weights), by_dimension)
 
-    def _list(self, number: int, dimension: int, count: int) -> tuple[Integers, Floats]:
+    def _list(self, segment: int, dimension: int, count: int) -> tuple[Integers, Floats]:
         """Return the entries of a dimension in a segment of ``count`` documents."""
-        cell, lists = (number, dimension), self.lists
+        cell, lists = (segment, dimension), self.lists
         start, length, width = (
             int(each[cell]) for each in (lists.starts, lists.lengths, lists.widths)
         )

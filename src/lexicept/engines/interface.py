@@ -123,8 +123,8 @@ class PostingsEngine(ABC):
         """Return the documents that have each of some dimensions, and their weights."""
 
     @abstractmethod
-    def segment(self, number: int) -> sp.csr_array:
-        """Return the weights of the documents from ``number * SEGMENT`` on, ``SEGMENT`` at most."""
+    def segment(self, segment: int) -> sp.csr_array:
+        """Return the weights of documents from ``segment * SEGMENT`` on, ``SEGMENT`` at most."""
 
     def matrix(self) -> sp.csr_array:
         """Return the document weights as CSR [N, V], in memory, without the offsets."""

@@ -194,8 +194,8 @@ class JoinedEngine(PostingsEngine):
         sizes = np.bincount(position, minlength=len(dimensions))
         return PostingLists(document[order], np.concatenate(weights)[order], sizes)
 
-    def segment(self, number: int) -> sp.csr_array:
-        start = number * SEGMENT
+    def segment(self, segment: int) -> sp.csr_array:
+        start = segment * SEGMENT
         stop = min(start + SEGMENT, self.num_documents)
         width = self.num_dimensions
         matrices = [sp.csr_array((0, width), dtype=np.float32)]

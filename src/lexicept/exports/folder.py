@@ -84,19 +84,19 @@ class ExportedIndex:
     def _segment(self) -> Callable[[int], sp.csr_array]:
         """A reader of the document weights of a segment [n, num_dimensions], which keeps one."""
 
-        def read(number: int) -> sp.csr_array:
-            weights = self.index.engine.segment(number)
+        def read(segment: int) -> sp.csr_array:
+            weights = self.index.engine.segment(segment)
             if not self.offset_scale:
                 return weights
-            offsets = self.offsets[number * SEGMENT : (number + 1) * SEGMENT]
+            offsets = self.offsets[segment * SEGMENT : (segment + 1) * SEGMENT]
             return stack_columns([weights, sp.csr_array(offsets[:, None])])
 
         return lru_cache(maxsize=1)(read)
 
     def document(self, number: int) -> Vector:
         """Return the weights of a document; fast in document order."""
-        segment, place = divmod(number, SEGMENT)
-        return _row(self._segment(segment), place)
+        segment, position = divmod(number, SEGMENT)
+        return _row(self._segment(segment), position)
 
     def text_vector(self, number: int) -> list[float]:
         """Return the vector of a document's text, of unit length; empty for zeros, and for an index

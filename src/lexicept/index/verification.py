@@ -108,8 +108,8 @@ def _check_postings(index: IndexReader) -> None:
     assert isinstance(engine, ExactEngine | JoinedEngine)
     for postings in [engine] if isinstance(engine, ExactEngine) else [*engine.engines, engine]:
         df = np.zeros(postings.num_dimensions, np.int64)
-        for number in range(postings.num_segments):
-            weights = postings.segment(number)
+        for segment in range(postings.num_segments):
+            weights = postings.segment(segment)
             if isinstance(postings, ExactEngine):  # the joined engine's come from these
                 weights = canonical_csr(weights)
             df += np.bincount(weights.indices, minlength=df.size)

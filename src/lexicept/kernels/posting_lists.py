@@ -238,10 +238,10 @@ def unpack_lists(gaps, lengths, widths):
     return documents
 
 
-def list_reference(postings: Postings, number: int, dimension: int) -> tuple[Integers, Floats]:
-    """Return documents and weights of a list's entries, fillers included, in segment ``number``."""
-    start, byte = (int(each[number, dimension]) for each in (postings.starts, postings.gap_starts))
-    length, width = (int(each[number, dimension]) for each in (postings.lengths, postings.widths))
+def list_reference(postings: Postings, segment: int, dimension: int) -> tuple[Integers, Floats]:
+    """Return documents and weights of a list's entries, fillers included, in a segment."""
+    start, byte = (int(each[segment, dimension]) for each in (postings.starts, postings.gap_starts))
+    length, width = (int(each[segment, dimension]) for each in (postings.lengths, postings.widths))
     gaps = gaps_at(postings.gaps, 8 * byte + np.arange(length) * width, width)
     return np.cumsum(gaps), postings.weights[start : start + length]
 
@@ -262,14 +262,14 @@ def eight_bytes(gaps, byte):
 
 
 @compiled()
-def add_list(postings, number, dimension, factor, scores, count):
+def add_list(postings, segment, dimension, factor, scores, count):
     """Add the products of a list's weights and ``factor`` to the scores of ``count`` documents.
 
     Only 16 bits of a document's number count: damaged gaps name no score outside of the segment's
     65,536. Unsigned numbers keep numba from checking for negative ones, which takes a third longer.
     """
-    start = postings.starts[number, dimension]
-    if postings.widths[number, dimension] == 0:
+    start = postings.starts[segment, dimension]
+    if postings.widths[segment, dimension] == 0:
         # A row of the table: a vectorised sum over all documents of the segment.
         table_row = postings.table[start : start + count]
         for i in range(table_row.size):
@@ -277,12 +277,12 @@ def add_list(postings, number, dimension, factor, scores, count):
         return
     gaps = postings.gaps
     weights = postings.weights
-    width = np.uint64(postings.widths[number, dimension])
+    width = np.uint64(postings.widths[segment, dimension])
     mask = (np.uint64(1) << width) - np.uint64(1)
     last = np.uint64(0xFFFF)
-    bit = np.uint64(postings.gap_starts[number, dimension]) << np.uint64(3)
+    bit = np.uint64(postings.gap_starts[segment, dimension]) << np.uint64(3)
     p = np.uint64(start)
-    end = p + np.uint64(postings.lengths[number, dimension])
+    end = p + np.uint64(postings.lengths[segment, dimension])
     document = np.uint64(0)
     # Four gaps of 14 bits at most come from one load of eight bytes.
     while p + np.uint64(4) <= end:

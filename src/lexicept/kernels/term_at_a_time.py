@@ -48,7 +48,7 @@ class AllowedDocuments(NamedTuple):
 
 
 def search(
-    segment: int,
+    segment_size: int,
     postings: Postings,
     query: WeightedQuery,
     allowed: AllowedDocuments,
@@ -61,7 +61,7 @@ def search(
     A process's first searches run ``search_postings_reference``, later searches the kernel.
 
     Args:
-        segment: documents of a segment; the last segment may have fewer.
+        segment_size: documents of a segment; the last segment may have fewer.
         postings: of N documents.
         query: dimensions below V.
         allowed: the documents that may be results.
@@ -77,7 +77,7 @@ def search(
     kernel = by_work(seconds, search_postings, search_postings_reference)
     documents, scores = np.empty(top_k, np.int64), np.empty(top_k, np.float32)
     shares = min(threads, num_segments, cost // SHARE)
-    shared = (segment, postings, query, allowed)
+    shared = (segment_size, postings, query, allowed)
     if kernel is search_postings_reference or shares < 2:
         try:
             size = kernel(*shared, documents, scores, 0, num_segments)
@@ -99,7 +99,7 @@ def search(
 
 
 def search_postings_reference(
-    segment: int,
+    segment_size: int,
     postings: Postings,
     query: WeightedQuery,
     allowed: AllowedDocuments,
@@ -111,71 +111,72 @@ def search_postings_reference(
     """Write the best documents of some segments and their scores, best first; return their number.
 
     Args:
-        segment, postings, query, allowed: see ``search``.
+        segment_size, postings, query, allowed: see ``search``.
         documents, scores: the results, i64 and f32 [top_k]; equal scores in document order.
         begin, end: the first segment, and the segment after the last.
     """
     # All scores, then a sort: few lines, and no kernel has to be loaded.
-    totals = all_scores(segment, postings, query)
+    totals = all_scores(segment_size, postings, query)
     if allowed.allowed.size:
         totals[~allowed.allowed] = 0
-    matches = begin * segment + np.flatnonzero(totals[begin * segment : end * segment] > 0)
+    first = begin * segment_size
+    matches = first + np.flatnonzero(totals[first : end * segment_size] > 0)
     best = matches[np.argsort(-totals[matches], kind="stable")[: scores.size]]
     documents[: best.size], scores[: best.size] = best, totals[best]
     return int(best.size)
 
 
-def all_scores(segment: int, postings: Postings, query: WeightedQuery) -> Floats:
+def all_scores(segment_size: int, postings: Postings, query: WeightedQuery) -> Floats:
     """Return the scores of all documents, f32 [N], infinite for NaN. Raises IndexError if damaged
     postings name a document outside of a segment."""
     scores = (postings.offsets * np.float32(query.offset_factor)).astype(np.float32)
-    for index, first in enumerate(range(0, scores.size, segment)):
-        segment_scores = scores[first : first + segment]
+    for segment, first in enumerate(range(0, scores.size, segment_size)):
+        segment_scores = scores[first : first + segment_size]
         for dimension, weight in zip(query.dimensions, query.weights, strict=True):
             factor = np.float32(weight) * postings.scales[dimension]
             # A row of the table has a weight per document; a list names its documents.
-            if postings.widths[index, dimension] == 0:
-                start = postings.starts[index, dimension]
+            if postings.widths[segment, dimension] == 0:
+                start = postings.starts[segment, dimension]
                 segment_scores += factor * postings.table[start : start + segment_scores.size]
             else:
-                documents, weights = list_reference(postings, index, dimension)
+                documents, weights = list_reference(postings, segment, dimension)
                 segment_scores[documents] += factor * weights
     scores[np.isnan(scores)] = np.inf  # the engine refuses infinite scores
     return scores
 
 
-def score_all(segment: int, postings: Postings, query: WeightedQuery, cost: int) -> Floats:
+def score_all(segment_size: int, postings: Postings, query: WeightedQuery, cost: int) -> Floats:
     """Return the same as ``all_scores``, by the kernel after a process's first searches."""
     seconds = (postings.offsets.size + cost) * READ_SECONDS
     if by_work(seconds, write_scores, all_scores) is all_scores:
         with suppress(IndexError):  # damaged postings, which the compiled kernel tolerates
-            return all_scores(segment, postings, query)
+            return all_scores(segment_size, postings, query)
     scores = np.empty(postings.offsets.size, np.float32)
-    write_scores(segment, postings, query, scores)
+    write_scores(segment_size, postings, query, scores)
     scores[np.isnan(scores)] = np.inf
     return scores
 
 
 @compiled()
-def write_scores(segment, postings, query, scores):
+def write_scores(segment_size, postings, query, scores):
     """Compiled version of ``all_scores``: write the scores of all documents [N]."""
     # A score for every 16-bit number: damaged postings write to no other memory.
-    totals = np.zeros(max(segment, 2**16), np.float32)
-    for number in range(postings.lengths.shape[0]):
-        first = number * segment
-        count = min(segment, scores.size - first)
+    totals = np.zeros(max(segment_size, 2**16), np.float32)
+    for segment in range(postings.lengths.shape[0]):
+        first = segment * segment_size
+        count = min(segment_size, scores.size - first)
         set_offsets(
             postings.offsets[first : first + count], np.float32(query.offset_factor), totals
         )
         for i in range(query.dimensions.size):
             dimension = query.dimensions[i]
             factor = np.float32(query.weights[i]) * postings.scales[dimension]
-            add_list(postings, number, dimension, factor, totals, count)
+            add_list(postings, segment, dimension, factor, totals, count)
         scores[first : first + count] = totals[:count]
 
 
 @compiled()
-def search_postings(segment, postings, query, allowed, documents, scores, begin, end):
+def search_postings(segment_size, postings, query, allowed, documents, scores, begin, end):
     """Compiled version of ``search_postings_reference``: ``documents`` and ``scores`` are a heap
     until they are sorted."""
     # One factor per list: the query's weight times the scale of the stored weights.
@@ -183,24 +184,24 @@ def search_postings(segment, postings, query, allowed, documents, scores, begin,
     for i in range(factors.size):
         factors[i] = np.float32(query.weights[i]) * postings.scales[query.dimensions[i]]
     # A score for every 16-bit number: damaged postings write to no other memory.
-    totals = np.zeros(max(segment, 2**16), np.float32)
+    totals = np.zeros(max(segment_size, 2**16), np.float32)
     size = 0
-    for number in range(begin, end):
-        first = number * segment
-        count = min(segment, postings.offsets.size - first)
+    for segment in range(begin, end):
+        first = segment * segment_size
+        count = min(segment_size, postings.offsets.size - first)
         # No list of a segment without allowed documents is read.
-        if allowed.allowed.size > 0 and allowed.counts[number] == 0:
+        if allowed.allowed.size > 0 and allowed.counts[segment] == 0:
             continue
         set_offsets(
             postings.offsets[first : first + count], np.float32(query.offset_factor), totals
         )
-        if allowed.allowed.size > 0 and allowed.counts[number] < count:
+        if allowed.allowed.size > 0 and allowed.counts[segment] < count:
             # No sum lifts the other documents above −∞.
             segment_allowed = allowed.allowed[first : first + count]
             for i in range(count):
                 totals[i] = totals[i] if segment_allowed[i] else -np.inf
         for i in range(factors.size):
-            add_list(postings, number, query.dimensions[i], factors[i], totals, count)
+            add_list(postings, segment, query.dimensions[i], factors[i], totals, count)
         # Scores above the worst result go to the heap, which lives on across segments.
         size = push_above(count, first, totals, documents, scores, size)
     sort_heap(documents, scores, size)
