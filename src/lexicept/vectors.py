@@ -6,7 +6,7 @@ The V dimensions are those of one or several vocabularies, side by side: words f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -158,6 +158,12 @@ def stack_columns(matrices: Sequence[sp.csr_array]) -> sp.csr_array:
     """Concatenate matrices [N, V1], [N, V2], ... into one CSR matrix [N, V1 + V2 + ...]."""
     starts = np.cumsum([0, *(matrix.shape[1] for matrix in matrices)]).tolist()
     return place_columns(list(zip(starts[:-1], matrices, strict=True)), starts[-1])
+
+
+def stack_rows(matrices: Iterable[sp.csr_array], num_columns: int) -> sp.csr_array:
+    """Concatenate matrices [n_i, V] into one CSR matrix [sum of n_i, V]; none are no rows."""
+    nothing = sp.csr_array((0, num_columns), dtype=np.float32)
+    return sp.csr_array(sp.vstack([nothing, *matrices], format="csr"))
 
 
 def place_columns(matrices: Sequence[tuple[int, sp.csr_array]], num_columns: int) -> sp.csr_array:

@@ -33,7 +33,7 @@ from lexicept.encoding.windows import (
 from lexicept.errors import InputError
 from lexicept.kernels.compiled import in_order, num_threads
 from lexicept.storage.files import read_json
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, stack_rows
 
 _MODULES = ["lexicept.neural.backbones.backbone.Backbone", "lexicept.neural.heads.sae.SAEHead"]
 
@@ -136,7 +136,7 @@ class LightEncoder(TokenReader):
             return encode(texts)
         parts = (texts[start : start + PART] for start in range(0, len(texts), PART))
         blocks = list(in_order(encode, parts, num_threads()))
-        tf = sp.csr_array(sp.vstack([tf for tf, _ in blocks], format="csr"))
+        tf = stack_rows((tf for tf, _ in blocks), self.head.size)
         return tf, np.concatenate([means for _, means in blocks])
 
     def token_states(

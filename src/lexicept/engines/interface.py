@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from lexicept.checks import Count, check
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError
-from lexicept.vectors import Floats, Integers, canonical_csr, check_dimensions
+from lexicept.vectors import Floats, Integers, canonical_csr, check_dimensions, stack_rows
 
 Ranking = tuple[Integers, Floats]
 """Document numbers and scores, best first, ties in document order."""
@@ -128,9 +128,7 @@ class PostingsEngine(ABC):
 
     def matrix(self) -> sp.csr_array:
         """Return the document weights as CSR [N, V], in memory, without the offsets."""
-        nothing = sp.csr_array((0, self.num_dimensions), dtype=np.float32)
-        segments = [self.segment(index) for index in range(self.num_segments)]
-        return sp.csr_array(sp.vstack([nothing, *segments], format="csr"))
+        return stack_rows(map(self.segment, range(self.num_segments)), self.num_dimensions)
 
     @abstractmethod
     def document_weights(self, document: int, dimensions: Integers) -> Floats:

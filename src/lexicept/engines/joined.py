@@ -19,7 +19,7 @@ from lexicept.engines.mask import Mask
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.kernels.posting_lists import SEGMENT
 from lexicept.storage.arrays import load_array
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, stack_rows
 
 ADDED, SIZES = "added", "sizes.npy"
 """Folder of the added postings beside the kept postings; file with the dimensions of each
@@ -198,7 +198,7 @@ class JoinedEngine(PostingsEngine):
         start = segment * SEGMENT
         stop = min(start + SEGMENT, self.num_documents)
         width = self.num_dimensions
-        matrices = [sp.csr_array((0, width), dtype=np.float32)]
+        matrices: list[sp.csr_array] = []
         documents = [np.empty(0, np.int32)]
         every = np.arange(width)
         for engine, numbers, columns in zip(
@@ -213,8 +213,7 @@ class JoinedEngine(PostingsEngine):
                 csr = weights.data, columns[weights.indices], weights.indptr
                 matrices.append(sp.csr_array(csr, shape=(positions.size, width)))
                 documents.append(numbers[positions])
-        joined = sp.csr_array(sp.vstack(matrices, format="csr"))
-        return joined[np.argsort(np.concatenate(documents))]
+        return stack_rows(matrices, width)[np.argsort(np.concatenate(documents))]
 
     def document_weights(self, document: int, dimensions: Integers) -> Floats:
         of_kept, of_added = self.numbers

@@ -15,7 +15,7 @@ from lexicept.explanation.contributions import QueryTerm
 from lexicept.index.reader import IndexReader
 from lexicept.index.spelling import as_spelled
 from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
-from lexicept.vectors import prune_rows
+from lexicept.vectors import prune_rows, stack_rows
 
 DIMENSIONS = 30
 """Dimensions that feedback adds at most."""
@@ -71,7 +71,7 @@ def document_weights(
 ) -> sp.csr_array:
     """Return the weights of documents [n, V], in a vocabulary or all."""
     num_dimensions = index.engine.num_dimensions
-    vectors = [sp.csr_array((0, num_dimensions), dtype=np.float32)]
+    vectors = []
     for number in numbers:
         by_vocabulary = [np.empty(0, np.int64)]
         for searched in index.vocabularies:
@@ -84,7 +84,7 @@ def document_weights(
         vector = sp.csr_array((weights, dimensions, indptr), shape=(1, num_dimensions))
         vector.eliminate_zeros()
         vectors.append(vector)
-    return sp.csr_array(sp.vstack(vectors, format="csr"))
+    return stack_rows(vectors, num_dimensions)
 
 
 def added_terms(index: IndexReader, added: DimensionNumbers) -> list[QueryTerm]:

@@ -18,7 +18,7 @@ from lexicept.explanation.similarity import WordStates
 from lexicept.index.impacts import Derived
 from lexicept.index.query_encoders import IndexVocabulary, VocabularyEncoder
 from lexicept.queries.syntax import ParsedQuery
-from lexicept.vectors import Floats, Integers, canonical_csr, place_columns
+from lexicept.vectors import Floats, Integers, canonical_csr, place_columns, stack_rows
 
 MAX_FACTOR = 1e6
 """The largest factor of a steering: it keeps scores within single precision."""
@@ -60,10 +60,9 @@ class WeightedQueries(NamedTuple):
     @classmethod
     def of(cls, queries: Sequence[SearchQuery], num_dimensions: int) -> WeightedQueries:
         """Return queries that were encoded one by one."""
-        empty = sp.csr_array((0, num_dimensions), dtype=np.float32)
-        weights = sp.vstack([empty, *(query.vector for query in queries)], format="csr")
+        weights = stack_rows((query.vector for query in queries), num_dimensions)
         vectors = [query.text_vectors for query in queries if query.text_vectors is not None]
-        return cls(sp.csr_array(weights), np.concatenate(vectors) if vectors else None)
+        return cls(weights, np.concatenate(vectors) if vectors else None)
 
     def select(self, queries: Sequence[int] | Integers | slice) -> WeightedQueries:
         """Return some of the queries."""

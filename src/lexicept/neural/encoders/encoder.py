@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self, cast
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from sentence_transformers import SparseEncoder
@@ -27,6 +26,7 @@ from lexicept.neural.heads.sae import SAEHead
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.storage.files import read_json
 from lexicept.storage.texts import TextStore
+from lexicept.vectors import stack_rows
 from lexicept.weighting import Weighting
 
 _DEFAULT = IndexSettings()
@@ -189,11 +189,11 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
     def encode_activations(self, texts: Sequence[str], task: str = "document") -> sp.csr_array:
         """See ``TokenReader``. No dense array has more than about ``POOL_CELLS`` cells."""
         step = max(1, POOL_CELLS // self.head.size)
-        blocks = [sp.csr_array((0, self.head.size), dtype=np.float32)]
+        blocks = []
         for start in range(0, len(texts), step):
             chunk = texts[start : start + step]
             blocks.append(pooled_activations(self.head, self.read(chunk, task), len(chunk), task))
-        return sp.csr_array(sp.vstack(blocks, format="csr"))
+        return stack_rows(blocks, self.head.size)
 
     def windows(self, texts: Sequence[str], task: str = "document") -> list[Window]:
         return self.backbone.windows(texts, task=task)

@@ -21,7 +21,7 @@ from lexicept.neural.backbones.blocks import autocast
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.training.ranking.config import E2, TrainingConfig, ValidationSettings
-from lexicept.vectors import stack_columns
+from lexicept.vectors import stack_columns, stack_rows
 from lexicept.weighting import Unchanged
 
 BATCH = 64
@@ -150,4 +150,4 @@ def pooled(model: Encoder, texts: Texts, task: str, bf16: bool = False) -> sp.cs
         with torch.inference_mode(), autocast(device, bf16):
             vectors = head.finish(head.pool(states, text, len(indices), task))
         blocks.append(sp.csr_array(vectors.float().cpu().numpy()))
-    return sp.csr_array(sp.vstack(blocks, format="csr"))
+    return stack_rows(blocks, head.size)
