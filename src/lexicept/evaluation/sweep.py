@@ -27,7 +27,7 @@ from lexicept.measures import NDCG, QD_FLOPS, RR, SearchCosts, search_costs
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import fingerprint_json
 from lexicept.storage.workspace import Workspace
-from lexicept.vectors import canonical_csr, place_columns
+from lexicept.vectors import place_columns
 
 SWEPT = (NDCG.name, RR.name)
 """Measures of effectiveness of every point."""
@@ -209,19 +209,13 @@ class _Search:
         """Return the weights of the queries within the limits of a setting [n, V]."""
         blocks = []
         for vocabulary in self.searched:
-            limits, scale, place = vocabulary.settings, 1.0, vocabulary.dimensions
+            limits, scale, dimensions = vocabulary.settings, 1.0, vocabulary.dimensions
             if vocabulary.name == self.swept:
                 scale = setting.query_scale
                 most = setting.query_max_active_dims
                 limits = replace(limits, query_max_active_dims=most, query_max_qd_flops=None)
-            frequencies = canonical_csr(self.frequencies[vocabulary.name])
-            weights = limits.prune_queries(
-                limits.weighting.queries(frequencies),
-                derived.bounds[place],
-                derived.engine.df[place],
-                derived.engine.num_documents,
-            )
-            blocks.append((place.start, sp.csr_array(weights * np.float32(scale))))
+            weights = derived.weigh_queries(limits, dimensions, self.frequencies[vocabulary.name])
+            blocks.append((dimensions.start, sp.csr_array(weights * np.float32(scale))))
         return place_columns(blocks, derived.engine.num_dimensions)
 
     def _measure(self, setting: Setting, queries: sp.csr_array, derived: Derived) -> Point:

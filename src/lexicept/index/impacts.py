@@ -291,6 +291,14 @@ class Derived:
                 raise IndexFormatError(f"{folder}: {name} that are not finite")
         return cls(engine, bounds, background)
 
+    def weigh_queries(
+        self, settings: VocabularySettings, dimensions: slice, tf: sp.csr_array
+    ) -> sp.csr_array:
+        """Return the pruned weights of queries with tf [n, size] in one vocabulary [n, size]."""
+        weights = settings.weighting.queries(canonical_csr(tf))
+        bounds, df = self.bounds[dimensions], self.engine.df[dimensions]
+        return settings.prune_queries(weights, bounds, df, self.engine.num_documents)
+
 
 def write_segments(
     postings: PostingsWriter, weigher: Weigher, tf: Sequence[Rows], over: Over | None = None

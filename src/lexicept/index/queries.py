@@ -90,7 +90,6 @@ class QueryWeigher:
         self._path, self.encoders, self.derived = path, encoders, derived
         self.vocabularies = {name: encoder.vocabulary for name, encoder in encoders.items()}
         self._num_dimensions = derived.engine.num_dimensions
-        self._num_documents = derived.engine.num_documents
 
     def vocabulary(self, name: str) -> IndexVocabulary:
         """Return a vocabulary. Raises InputError for an unknown name."""
@@ -176,14 +175,8 @@ class QueryWeigher:
         """Return the weights [n, V] of term frequencies [n, size], by vocabulary."""
         blocks = []
         for vocabulary in vocabularies:
-            dimensions, settings = vocabulary.dimensions, vocabulary.settings
-            weights = settings.weighting.queries(canonical_csr(frequencies[vocabulary.name]))
-            weights = settings.prune_queries(
-                weights,
-                self.derived.bounds[dimensions],
-                self.derived.engine.df[dimensions],
-                self._num_documents,
-            )
+            dimensions, tf = vocabulary.dimensions, frequencies[vocabulary.name]
+            weights = self.derived.weigh_queries(vocabulary.settings, dimensions, tf)
             blocks.append((dimensions.start, weights))
         return place_columns(blocks, self._num_dimensions)
 
