@@ -77,6 +77,13 @@ class FieldColumn:
             terms = TextStore(prefix.with_name(f"{prefix.name}.terms"))
         return cls(FieldType(type_name, multiple), days, values, offsets, terms)
 
+    @property
+    def present(self) -> npt.NDArray[np.bool_]:
+        """True for values that are not missing [values]."""
+        if self.terms is not None:
+            return np.asarray(self.values != -1)
+        return np.asarray((self.values != MISSING) & (self.values == self.values))  # NaN is missing
+
     @cached_property
     def term_dates(self) -> Integers | None:
         """The first microsecond of each keyword; None unless all keywords are dates, such as years,
@@ -137,8 +144,7 @@ class FieldColumn:
             codes = np.append(self.equivalents, -1)[codes]
         else:
             stored, codes = np.unique(self.values, return_inverse=True)
-            missing = (stored == MISSING) | (stored != stored)
-            codes = np.where(missing[codes], -1, codes)
+            codes = np.where(self.present, codes, -1)
         counts = count_values(codes, np.asarray(offsets), allowed, stored.size)
         order = np.argsort(-counts, kind="stable")[:most]
         counted = ((self.scalar(stored[code].item()), int(counts[code])) for code in order)

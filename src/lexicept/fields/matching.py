@@ -47,8 +47,7 @@ def _condition(condition: Condition, columns: FieldColumns) -> Flags:
     column = columns[condition.field]
     type_name = column.type.name
     if condition.operator == "exists":
-        value_flags = column.values != (-1 if type_name == "keyword" else MISSING)
-        value_flags &= column.values == column.values  # numbers that are missing are NaN
+        value_flags = column.present
     elif type_name == "keyword":
         value_flags = _keywords(condition, column)
     else:

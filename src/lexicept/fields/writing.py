@@ -218,6 +218,5 @@ def _kept_values(side: FieldColumn | None, kept: npt.NDArray[np.bool_]) -> tuple
     if side.offsets is not None:
         counts = np.diff(side.offsets)
         return values[np.repeat(kept, counts)], counts * kept
-    missing = -1 if side.type.name == "keyword" else MISSING
-    kept = kept & (values != missing) & (values == values)  # numbers that are missing are NaN
+    kept = kept & side.present
     return values[kept], kept.astype(np.int64)

@@ -13,7 +13,7 @@ from lexicept.encoding.words import Tokenizer, Word, WordVectorizer
 from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError
-from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns, ValueCount
+from lexicept.fields.columns import FieldColumn, FieldColumns, ValueCount
 from lexicept.fields.filters import Condition, Filter, all_of, parse
 from lexicept.fields.matching import Flags, matching
 from lexicept.index.passages import Passages
@@ -57,9 +57,8 @@ class FieldMasks:
     def _is_offered(self, column: FieldColumn) -> bool:
         if column.type.name == "date":
             return True
-        values, terms = column.values, column.terms
-        present = (values != MISSING) & (values == values) if terms is None else values >= 0
-        distinct = np.unique(values[present]).size if terms is None else len(terms)
+        terms, present = column.terms, column.present
+        distinct = np.unique(column.values[present]).size if terms is None else len(terms)
         lengths = present if column.offsets is None else np.diff(column.offsets)
         repeated = 2 * distinct <= lengths[self._passages.firsts].sum()
         long = terms and distinct and terms.encoded(0, distinct)[1].mean() > LONG_TEXT
