@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.vectors import Floats, Integers, row_numbers
+from lexicept.vectors import Floats, Integers, row_numbers, run_starts
 
 Booleans = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -22,7 +22,7 @@ def firsts(*groups: Integers) -> Booleans:
 
 def ranks(groups: Integers) -> Integers:
     """Return the rank of every entry within its group, from 0; groups are contiguous."""
-    starts = np.flatnonzero(firsts(groups))
+    starts = run_starts(groups)
     return np.arange(groups.size) - np.repeat(starts, np.diff(starts, append=groups.size))
 
 

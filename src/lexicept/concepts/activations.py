@@ -15,7 +15,7 @@ from lexicept.index.atlas import BINS, EXAMPLES
 from lexicept.progress import Progress
 from lexicept.sanitize import one_line
 from lexicept.segments import Booleans, csr_of_rows, firsts, ranks
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, run_starts
 
 HELD_OUT = 5
 """One text of so many is held out of names, which are tested there."""
@@ -290,7 +290,7 @@ class _Tallies:
         """Return the sums."""
         keys, sums, ends = map(np.concatenate, zip(*self._blocks, strict=True))
         order = np.argsort(keys, kind="stable")
-        starts = np.flatnonzero(firsts(keys[order])) if keys.size else np.zeros(0, np.int64)
+        starts = run_starts(keys[order])
         if keys.size:
             sums = np.add.reduceat(sums[order], starts)
             earliest = np.minimum.reduceat(ends[order, 0], starts)

@@ -19,8 +19,8 @@ from lexicept.encoding.words import Tokenizer
 from lexicept.explanation.contributions import unnamed
 from lexicept.index.atlas import SOURCES, Findings, unique_labels
 from lexicept.progress import Progress, silent
-from lexicept.segments import Booleans, csr_of_rows, first_of_rows, firsts
-from lexicept.vectors import Floats, Integers, row_numbers, unit_rows
+from lexicept.segments import Booleans, csr_of_rows, first_of_rows
+from lexicept.vectors import Floats, Integers, row_numbers, run_starts, unit_rows
 
 SAMPLE_TOKENS = 100_000
 """Number of tokens of the evenly spread sample of a collection."""
@@ -145,7 +145,7 @@ def strongest_documents(
     nonzeros, documents = nonzeros[among[documents]], documents[among[documents]]
     columns = tf.indices[nonzeros]
     order = np.lexsort((documents, -tf.data[nonzeros], columns))
-    order = order[firsts(columns[order])] if order.size else order
+    order = order[run_starts(columns[order])]
     return columns[order], documents[order]
 
 
