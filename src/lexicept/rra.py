@@ -99,14 +99,7 @@ class Dialogue:
     num_documents: int
     alpha: float
     transform: str
-    heard: Floats
-    """The sums Z_t of the listeners [k, V] (equations 2, 4, 5, 8 and 9)."""
-    backgrounds: Floats
-    """l_t of the speakers [k + 1, V]; the first row is f(0)."""
-    tops: Floats
-    """The largest l_t of each listener [k], a scale that its speaker ignores."""
-    totals: Floats
-    """Σ_t l_t of the speakers after the first [k]."""
+    listeners: Listeners
 
     @classmethod
     def begin(
@@ -118,43 +111,41 @@ class Dialogue:
             raise InputError(f"no transform {transform!r}, only: {', '.join(TRANSFORMS)}")
         f_0 = float(TRANSFORMS[transform](np.zeros(1))[0])
         heard, backgrounds = np.empty((0, num_dimensions)), np.full((1, num_dimensions), f_0)
-        return cls(num_documents, alpha, transform, heard, backgrounds, np.empty(0), np.empty(0))
+        listeners = Listeners(heard, backgrounds, np.empty(0), np.empty(0))
+        return cls(num_documents, alpha, transform, listeners)
 
     def go_on(self, sums: Sums) -> Dialogue:
         """Return the state after the next listener, given these sums over all documents. Raises
         InputError if alpha is too large for the numbers to stay finite."""
+        earlier = self.listeners
         # Z_t: the background of all documents, and what the non-zeros have above the background.
-        heard = np.vstack([self.heard, self.backgrounds[-1] * sums.said + sums.above])
+        heard = np.vstack([earlier.heard, earlier.backgrounds[-1] * sums.said + sums.above])
         with np.errstate(over="ignore"):
-            background = _ratio(self.backgrounds[-1], heard[-1])
+            background = _ratio(earlier.backgrounds[-1], heard[-1])
         check_finite(self.alpha, background)
         top = background.max(initial=0.0)
         spoken = (background / (top or 1.0)) ** self.alpha
-        return replace(
-            self,
-            heard=heard,
-            backgrounds=np.vstack([self.backgrounds, spoken]),
-            tops=np.append(self.tops, top),
-            totals=np.append(self.totals, spoken.sum()),
-        )
+        backgrounds = np.vstack([earlier.backgrounds, spoken])
+        tops, totals = np.append(earlier.tops, top), np.append(earlier.totals, spoken.sum())
+        return replace(self, listeners=Listeners(heard, backgrounds, tops, totals))
 
     @property
     def background(self) -> Floats:
         """Return l_t of the last listener [V], added to a query's factor on offsets per weight."""
-        return _ratio(self.backgrounds[-2], self.heard[-1])
+        return _ratio(self.listeners.backgrounds[-2], self.listeners.heard[-1])
 
 
 def hear(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> Sums:
     """Return the next listener's sums over some documents: canonical weights [n, V] and P(d) [n],
     which adds up to 1 over all documents. Raises InputError for a weight too large for the
     transform."""
-    return Sums(*listener_sums(*_rows(weights, prior, dialogue)))
+    return Sums(*listener_sums(*_kernel_arguments(weights, prior, dialogue)))
 
 
 def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.csr_array, Floats]:
     """Return the last listener's reading of some documents: weights above the background and their
     c_d [n], both × N. Raises InputError for a weight too large for the transform, or alpha."""
-    above, scales = listener_reads(*_rows(weights, prior, dialogue))
+    above, scales = listener_reads(*_kernel_arguments(weights, prior, dialogue))
     check_finite(dialogue.alpha, above, scales)
     N = dialogue.num_documents
     above *= N
@@ -162,7 +153,7 @@ def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.c
     return reread, scales * N
 
 
-def _rows(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any, ...]:
+def _kernel_arguments(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any, ...]:
     """Return the arguments of the kernels."""
     with np.errstate(over="ignore"):
         spoken = TRANSFORMS[dialogue.transform](weights.data.astype(np.float64))
@@ -170,8 +161,7 @@ def _rows(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any
         largest, name = weights.data.max(), dialogue.transform
         raise InputError(f"weight {largest} is too large for the transform {name!r}")
     csr = (weights.indptr, weights.indices, spoken, prior)
-    listeners = Listeners(dialogue.heard, dialogue.backgrounds, dialogue.tops, dialogue.totals)
-    return (*csr, listeners, float(dialogue.alpha))
+    return (*csr, dialogue.listeners, float(dialogue.alpha))
 
 
 def check_finite(alpha: float, *values: Floats) -> None:

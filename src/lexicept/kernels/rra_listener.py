@@ -18,13 +18,13 @@ class Listeners(NamedTuple):
     """The k listeners and speakers so far."""
 
     heard: Floats
-    """Sums Z_t of the listeners [k, V]."""
+    """Sums Z_t of the listeners [k, V] (equations 2, 4, 5, 8 and 9)."""
     backgrounds: Floats
     """l_t of the speakers [k + 1, V]; the first says f(0)."""
     tops: Floats
-    """Largest l_t of each listener [k]."""
+    """The largest l_t of each listener [k], a scale that its speaker ignores."""
     totals: Floats
-    """Sum of each speaker's l_t [k]."""
+    """Σ_t l_t of the speakers after the first [k]."""
 
 
 @compiled()
