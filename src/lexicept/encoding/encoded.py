@@ -159,19 +159,18 @@ class EncodedConcepts:
         windows, batches = self.encoder.read([text], "document")
         head, before = self.encoder.head, len(self.encoder.prompt("document"))
         tokens = []
-        for numbers, states in batches:
+        for window_numbers, states in batches:
             acts, dimensions = head.largest_addends(states, head.settings.document_k or LISTED)
-            places = [
-                windows[number].offsets[place]
-                for number in numbers
-                for place in windows[number].counted()
+            spans = [
+                windows[number].offsets[position]
+                for number in window_numbers
+                for position in windows[number].counted()
             ]
-            for (start, end), numbers, of_token in zip(
-                places, dimensions.tolist(), acts.tolist(), strict=True
-            ):
-                pairs = zip(numbers, of_token, strict=True)
-                active = [(number, act) for number, act in pairs if act > 0]
+            of_tokens = zip(spans, dimensions.tolist(), acts.tolist(), strict=True)
+            for (start, end), token_dimensions, token_acts in of_tokens:
                 if end > before:
+                    pairs = zip(token_dimensions, token_acts, strict=True)
+                    active = [(dimension, act) for dimension, act in pairs if act > 0]
                     tokens.append((Span(max(0, start - before), end - before), active))
         return sorted(tokens)
 
