@@ -203,7 +203,7 @@ def word_states(read: TokenStates, texts: Sequence[str], prompt: int) -> list[Wo
         for window in (read.windows[number] for number in window_numbers):
             spans, of_text = window.word_spans(), sums[window.text]
             for position in window.counted():
-                start, end = (max(0, place - prompt) for place in spans[position])
+                start, end = (max(0, edge - prompt) for edge in spans[position])
                 span = whole(texts[window.text], start, end)
                 of_text[span] = of_text.get(span, 0) + next(vectors)
     return [
@@ -223,7 +223,7 @@ def _words(
     numbers = {token.window for shares in tokens.values() for token in shares}
     spans = {number: windows[number].word_spans() for number in numbers}
     return {
-        dimension: [(*spans[token.window][token.place], token.share) for token in shares]
+        dimension: [(*spans[token.window][token.position], token.share) for token in shares]
         for dimension, shares in tokens.items()
     }
 

@@ -44,7 +44,7 @@ class TokenShare(NamedTuple):
 
     window: int
     """Number of the window."""
-    place: int
+    position: int
     """Position in the window."""
     share: float
     """Share in the pooled activation, before the root."""
@@ -194,16 +194,16 @@ class TokenReader(ABC):
             start = 0
             for index in numbers:
                 window = read.windows[index]
-                places = window.counted()
+                positions = window.counted()
                 # A batch holds the counted tokens of its windows, one window after another.
-                window_states = states[start : start + len(places)]
-                start += len(places)
+                window_states = states[start : start + len(positions)]
+                start += len(positions)
                 columns = dimensions[window.text]
-                if not places or not columns:
+                if not positions or not columns:
                     continue
                 acts = self.head.token_addends(window_states, columns, task)
                 for token, column in np.argwhere(acts > 0).tolist():
-                    share = TokenShare(index, places[token], float(acts[token, column]))
+                    share = TokenShare(index, positions[token], float(acts[token, column]))
                     shares[window.text].setdefault(columns[column], []).append(share)
         for text_shares in shares:
             for dimension, tokens in text_shares.items():
@@ -226,7 +226,7 @@ def pooled_activations(
 ) -> sp.csr_array:
     """Return the pooled activations of ``count`` texts, CSR [count, size]; ``means`` gets the
     states, ``kept`` the largest addends of tokens."""
-    places: list[Integers] = [np.empty(0, np.int64)]
+    cells: list[Integers] = [np.empty(0, np.int64)]
     values: list[Floats] = [np.empty(0, np.float32)]
     k = head.settings.k(task)
     for numbers, states in read.batches:
@@ -237,24 +237,23 @@ def pooled_activations(
             means.add(texts, states)
         # Without k a batch is pooled in a dense array, with k every token keeps few.
         if k is None:
-            place, value = head.pool_batch(states, texts, task)
+            batch_cells, batch_values = head.pool_batch(states, texts, task)
         else:
-            value, dimensions = head.largest_addends(states, k)
+            batch_values, columns = head.largest_addends(states, k)
             if kept is not None:
-                kept.add(windows, value, dimensions)
-            place = (texts[:, None] * head.size + dimensions).ravel()
-        places.append(place)
-        values.append(value.ravel())
-    # A text may have several windows, in several batches: equal places are combined.
-    place, value = np.concatenate(places), np.concatenate(values)
-    place, value = place[value != 0], value[value != 0]  # a NaN must not get lost
-    order = np.argsort(place, kind="stable")
-    place = place[order]
-    first = run_starts(place)
-    place = place[first]
+                kept.add(windows, batch_values, columns)
+            batch_cells = (texts[:, None] * head.size + columns).ravel()
+        cells.append(batch_cells)
+        values.append(batch_values.ravel())
+    # A text may have several windows, in several batches: equal cells are combined.
+    cell, data = np.concatenate(cells), np.concatenate(values)
+    cell, data = cell[data != 0], data[data != 0]  # a NaN must not get lost
+    order = np.argsort(cell, kind="stable")
+    cell, data = cell[order], data[order]
+    starts = run_starts(cell)
     combine = np.maximum if head.settings.pooling == "max" else np.add
-    data = combine.reduceat(value[order], first) if len(first) else value
+    data = combine.reduceat(data, starts) if len(starts) else data
     data = np.sqrt(data) if head.settings.pooling == "sqrt_sum" else data
-    ends = np.searchsorted(place, head.size * np.arange(count + 1))
-    dimensions, ends = (place % head.size).astype(np.int32), ends.astype(np.int32)
-    return canonical_entries(data, dimensions, ends, head.size)
+    cell = cell[starts]
+    ends = np.searchsorted(cell, head.size * np.arange(count + 1)).astype(np.int32)
+    return canonical_entries(data, (cell % head.size).astype(np.int32), ends, head.size)

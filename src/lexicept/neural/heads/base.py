@@ -170,12 +170,12 @@ class Head(Module):  # type: ignore[misc]
 
     @torch.inference_mode()
     def pool_batch(self, states: Tensor, texts: Integers, task: str) -> tuple[Integers, Floats]:
-        """Return positions in [texts, size] and values of pooled activations; only without k."""
+        """Return cells of [texts, size] and the values of pooled activations; only without k."""
         present, inverse = torch.unique(torch.from_numpy(texts), return_inverse=True)
         pooled = self.pool(states, inverse.to(states.device), len(present), task).cpu()
         text, dimension = torch.nonzero(pooled, as_tuple=True)
-        positions = present[text] * self.size + dimension
-        return positions.numpy(), pooled[text, dimension].numpy()
+        cells = present[text] * self.size + dimension
+        return cells.numpy(), pooled[text, dimension].numpy()
 
     def pool(self, states: Tensor, text: Tensor, num_texts: int, task: str | None = None) -> Tensor:
         """Pool the activations of states [n, d], of texts by number [n]: maximum, sum of logarithms
