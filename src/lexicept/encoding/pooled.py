@@ -87,7 +87,8 @@ class KeptActivations:
         ends = np.cumsum([window.left_out.count(0) for window in windows])[:-1]
         numbers = np.split(dimensions.astype(np.int32), ends)
         for window, values, columns in zip(windows, np.split(acts, ends), numbers, strict=True):
-            if self._left > 0 if self._among is None else window in self._among:
+            wanted = self._left > 0 if self._among is None else window in self._among
+            if wanted:
                 self._left -= len(values)
                 self._by_window[window.key()] = values, columns
 
