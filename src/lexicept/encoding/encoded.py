@@ -20,6 +20,7 @@ from lexicept.encoding.pooled import (
     TokenReader,
     TokenShare,
     TokenStates,
+    as_array,
     pooled_activations,
 )
 from lexicept.encoding.sources import MINI, MINI_FILES, MINI_FOLDER
@@ -199,7 +200,7 @@ def word_states(read: TokenStates, texts: Sequence[str], prompt: int) -> list[Wo
     """Return the states of the words of texts after a prompt of so many characters."""
     sums: list[dict[Span, Floats]] = [{} for _ in texts]
     for window_numbers, states in read.batches:
-        vectors = iter(states if isinstance(states, np.ndarray) else states.float().cpu().numpy())
+        vectors = iter(as_array(states))
         for window in (read.windows[number] for number in window_numbers):
             spans, of_text = window.word_spans(), sums[window.text]
             for position in window.counted():

@@ -60,15 +60,20 @@ class MeanStates:
     def add(self, texts: Integers, states: Any) -> None:
         """Add tokens: the text of each [n], a text's tokens side by side, and the states [n, d]."""
         if len(texts):
-            values = states if isinstance(states, np.ndarray) else states.float().cpu().numpy()
             starts = run_starts(texts)
-            np.add.at(self._sums, texts[starts], np.add.reduceat(values, starts))
+            np.add.at(self._sums, texts[starts], np.add.reduceat(as_array(states), starts))
             np.add.at(self._tokens, texts, np.float32(1))
 
     def result(self) -> Floats:
         """Return the means, f32 [count, d]; zeros for a text without tokens."""
         means: Floats = self._sums / np.maximum(self._tokens, 1)[:, None]
         return means
+
+
+def as_array(states: Any) -> Floats:
+    """Return states [n, d], perhaps a tensor, as an array."""
+    array: Floats = states if isinstance(states, np.ndarray) else states.float().cpu().numpy()
+    return array
 
 
 class KeptActivations:
