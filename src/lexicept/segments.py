@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lexicept.vectors import Floats, Integers, row_numbers, run_starts
+from lexicept.vectors import Floats, Integers, indptr_of, row_numbers, run_starts
 
 Booleans = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -30,7 +30,7 @@ def csr_of_rows(
     data: Floats, columns: Integers, lengths: Integers, shape: tuple[int, int]
 ) -> sp.csr_array:
     """Return CSR [M, N] of entries in row order, ``lengths`` [M] of them in each row."""
-    return sp.csr_array((data, columns, np.concatenate([[0], np.cumsum(lengths)])), shape=shape)
+    return sp.csr_array((data, columns, indptr_of(lengths)), shape=shape)
 
 
 def first_of_rows(matrix: sp.csr_array, count: int) -> sp.csr_array:

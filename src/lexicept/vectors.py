@@ -197,6 +197,11 @@ def run_starts(values: Integers) -> Integers:
     return np.flatnonzero(starts)
 
 
+def indptr_of(lengths: Integers) -> Integers:
+    """Return where runs of ``lengths`` [n], one after another, begin, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
 def with_entries(
     matrix: sp.csr_array, data: Floats, indices: Integers, indptr: Integers
 ) -> sp.csr_array:
@@ -217,7 +222,7 @@ def canonical_entries(
 def nonzeros(dense: Floats) -> sp.csr_array:
     """Return rows [n, V] as canonical CSR, without SciPy's checks."""
     stored = dense != 0
-    indptr = np.concatenate([[0], np.cumsum(stored.sum(axis=1))]).astype(np.int32)
+    indptr = indptr_of(stored.sum(axis=1)).astype(np.int32)
     indices = np.nonzero(stored)[1].astype(np.int32)
     return canonical_entries(dense[stored], indices, indptr, dense.shape[1])
 

@@ -14,7 +14,7 @@ from lexicept.errors import InputError
 from lexicept.kernels.posting_lists import MARGIN, fitting_widths, pack
 from lexicept.segments import neighbours
 from lexicept.storage.arrays import ArrayWriter, BlockWriter, save_array
-from lexicept.vectors import Floats, Integers
+from lexicept.vectors import Floats, Integers, indptr_of
 
 SHARES: dict[np.dtype[Any], int] = {np.dtype(np.float32): 2, np.dtype(np.uint8): 3}
 """A dimension of more than 1/SHARES of a segment's documents is stored as a row of a table: at most
@@ -86,7 +86,7 @@ def _joined(blocks: Sequence[ByDimension], dimensions: slice, count: int) -> sp.
         csc = block.weights[postings], documents, starts - starts[0]
         return sp.csc_array(csc, shape=(count, starts.size - 1))
     lengths = [np.diff(starts) for starts in bounds]
-    indptr = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
+    indptr = indptr_of(np.sum(lengths, axis=0))
     documents, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     # Each block's postings of a dimension go behind those of earlier blocks.
     free = indptr[:-1].copy()

@@ -26,7 +26,7 @@ from lexicept.fields.values import (
 from lexicept.storage.arrays import save_array
 from lexicept.storage.files import disk_errors, write_json
 from lexicept.storage.texts import TextStore
-from lexicept.vectors import Integers
+from lexicept.vectors import Integers, indptr_of
 
 EXACT = 2**53
 """Whole numbers of at most this size are exact in a column that also has fractions."""
@@ -57,7 +57,7 @@ class _NewColumn(NamedTuple):
             TextStore.write(prefix.with_name(f"{prefix.name}.terms"), order)
         days = self.type.name == "date" and not (values % DAY).any()
         if self.type.multiple:
-            offsets = np.concatenate([[0], np.cumsum(self.counts)])
+            offsets = indptr_of(self.counts)
             save_array(prefix.with_name(f"{prefix.name}.offsets.npy"), offsets)
         else:
             present, values = values, np.full(self.counts.size, missing, values.dtype)

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
 from lexicept.storage.files import disk_errors
-from lexicept.vectors import Integers
+from lexicept.vectors import Integers, indptr_of
 
 
 def save_array(path: Path, array: Any) -> None:
@@ -107,7 +107,7 @@ class StoredRows:
         """The start of each row, and the end of the last [n + 1]."""
         lengths = np.concatenate([np.diff(starts) for starts in self._starts().values()])
         selected = lengths if self.order is None else lengths[self.order]
-        return np.concatenate([[0], np.cumsum(selected)])
+        return indptr_of(selected)
 
     def __getitem__(self, rows: slice) -> StoredRows:
         order = self._all_rows() if self.order is None else self.order
@@ -156,7 +156,7 @@ def _rows(prefix: Path, columns: int, row_indices: Integers) -> sp.csr_array:
     if not (sound and (begins + lengths).max() <= stored.size):
         raise _misfit(prefix)
     # The place of each entry in the files: the begin of the row, and the number within the row.
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indptr = indptr_of(lengths)
     positions = np.repeat(begins - indptr[:-1], lengths) + np.arange(indptr[-1])
     indices, values = stored[positions], data[positions]
     for mapped in (stored, data):
