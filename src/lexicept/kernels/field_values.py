@@ -20,28 +20,28 @@ def count_values(codes, offsets, allowed, size):
         if not allowed[document]:
             continue
         first, end = offsets[document], offsets[document + 1]
-        for place in range(first, end):
-            code = codes[place]
+        for position in range(first, end):
+            code = codes[position]
             if code < 0 or code >= size:
                 continue
             # Values of a document are few: a search of the earlier values needs no set.
             before = first
             while codes[before] != code:
                 before += 1
-            if before == place:
+            if before == position:
                 counts[code] += 1
     return counts
 
 
 @compiled()
-def any_of(places, offsets):
+def any_of(chosen, offsets):
     """Return whether any value of each document is chosen, bool [N].
 
     Args:
-        places: which values are chosen, bool [values].
+        chosen: which values are chosen, bool [values].
         offsets: where the values of each document begin, and the last end [N + 1]."""
     matching = np.zeros(offsets.size - 1, np.bool_)
     for document in range(matching.size):
-        for place in range(offsets[document], offsets[document + 1]):
-            matching[document] |= places[place]  # a branch would often be guessed wrongly
+        for position in range(offsets[document], offsets[document + 1]):
+            matching[document] |= chosen[position]  # a branch would often be guessed wrongly
     return matching

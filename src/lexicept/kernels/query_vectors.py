@@ -25,25 +25,25 @@ def kept_within_reference(
     Args:
         impact: of each entry.
         columns: of each entry.
-        indptr: places of the queries' first entries, and the number of all.
+        indptr: positions of the queries' first entries, and the number of all.
         costs: of each column.
         budget: most cost of a query's entries.
         most: most entries of a query.
 
     Returns:
-        Places of the chosen entries, ascending, and the place of each query's first among them.
+        Positions of the chosen entries, ascending, and of each query's first among them.
     """
-    chosen_places: list[int] = []
+    chosen: list[int] = []
     ends = [0]
     for start, end in pairwise(indptr.tolist()):
         left = budget
-        for place in start + np.argsort(-impact[start:end], kind="stable"):
-            cost = costs[columns[place]]
-            if cost <= left and len(chosen_places) < ends[-1] + most:
+        for position in start + np.argsort(-impact[start:end], kind="stable"):
+            cost = costs[columns[position]]
+            if cost <= left and len(chosen) < ends[-1] + most:
                 left -= cost
-                chosen_places.append(int(place))
-        ends.append(len(chosen_places))
-    return np.array(sorted(chosen_places), np.int64), np.array(ends, indptr.dtype)
+                chosen.append(int(position))
+        ends.append(len(chosen))
+    return np.array(sorted(chosen), np.int64), np.array(ends, indptr.dtype)
 
 
 @compiled()
@@ -55,13 +55,13 @@ def kept_within(impact, columns, indptr, costs, budget, most):
         start = indptr[query]
         left, count = np.float64(budget), 0
         # Largest impact first; entries that cost too much are passed over.
-        for place in np.argsort(-impact[start : indptr[query + 1]], kind="mergesort"):
-            cost = costs[columns[start + place]]
+        for position in start + np.argsort(-impact[start : indptr[query + 1]], kind="mergesort"):
+            cost = costs[columns[position]]
             if cost <= left:
                 if count == most:
                     break
                 left -= cost
-                keep[start + place] = True
+                keep[position] = True
                 count += 1
         ends[query + 1] = ends[query] + count
     return np.flatnonzero(keep), ends
@@ -79,5 +79,5 @@ def prune_within(
     """
     impact = matrix.data if importance is None else matrix.data * importance[matrix.indices]
     keep = by_work(matrix.nnz * LOOPED, kept_within, kept_within_reference)
-    places, indptr = keep(impact, matrix.indices, matrix.indptr, costs, budget, most)
-    return with_entries(matrix, matrix.data[places], matrix.indices[places], indptr)
+    positions, indptr = keep(impact, matrix.indices, matrix.indptr, costs, budget, most)
+    return with_entries(matrix, matrix.data[positions], matrix.indices[positions], indptr)

@@ -59,8 +59,8 @@ class Activations(NamedTuple):
         acts, columns = top_activations(x, matrix, bias, k, threshold)
         return acts.to(x.dtype), columns
 
-    def places(self, columns: Tensor) -> Tensor:
-        """Return the places [n * k] of tokens' dimensions [n, k] in a result [num_texts * V]."""
+    def cells(self, columns: Tensor) -> Tensor:
+        """Return the cells [n * k] of tokens' dimensions [n, k] in a result [num_texts * V]."""
         return (self.text[:, None] * len(self.matrix) + columns).ravel()
 
 
@@ -118,9 +118,7 @@ def _sum_top(tokens: Activations, log: bool) -> Tensor:
         acts = fire(pre, None if threshold is None else threshold[columns])
     acts = torch.log1p(acts) if log else acts
     # Every activation is added at its text and dimension.
-    flat = acts.new_zeros(num_texts * len(matrix)).index_add(
-        0, tokens.places(columns), acts.ravel()
-    )
+    flat = acts.new_zeros(num_texts * len(matrix)).index_add(0, tokens.cells(columns), acts.ravel())
     return flat.view(num_texts, len(matrix))
 
 
@@ -168,19 +166,19 @@ def _pool_all(tokens: Activations) -> tuple[Tensor, Tensor]:
 
 
 def _scattered(tokens: Activations) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the flat pooled result, and the values of each token's k largest and their places."""
+    """Return the flat pooled result, and the values of each token's k largest and their cells."""
     largest, columns = tokens.largest()
-    acts, places = largest.ravel(), tokens.places(columns)
+    acts, cells = largest.ravel(), tokens.cells(columns)
     flat = acts.new_zeros(tokens.num_texts * len(tokens.matrix))
-    return flat.scatter_reduce(0, places, acts, "amax"), acts, places
+    return flat.scatter_reduce(0, cells, acts, "amax"), acts, cells
 
 
 def _pool_top(tokens: Activations) -> tuple[Tensor, Winners]:
     assert tokens.k is not None
-    flat, acts, places = _scattered(tokens)
+    flat, acts, cells = _scattered(tokens)
     size = len(tokens.matrix)
-    won = torch.nonzero(((acts == flat[places]) & (acts > 0)) | acts.isnan()).ravel()
+    won = torch.nonzero(((acts == flat[cells]) & (acts > 0)) | acts.isnan()).ravel()
     # Several tokens may reach the same maximum: the first one counts.
-    cells, group = torch.unique(places[won], return_inverse=True)
-    first = torch.full_like(cells, len(places)).scatter_reduce(0, group, won, "amin")
-    return flat.view(tokens.num_texts, size), (first // tokens.k, cells // size, cells % size)
+    distinct, group = torch.unique(cells[won], return_inverse=True)
+    first = torch.full_like(distinct, len(cells)).scatter_reduce(0, group, won, "amin")
+    return flat.view(tokens.num_texts, size), (first // tokens.k, distinct // size, distinct % size)
