@@ -158,8 +158,8 @@ class ConditionMasks:
         for dimension in dimensions:
             having = np.zeros(candidates.size, bool)
             if dimension is not None:
-                place = self._words.vocabulary.dimensions.start + dimension
-                having[self._engine.posting_lists(np.array([place])).documents] = True
+                global_dimension = np.array([self._words.vocabulary.dimensions.start + dimension])
+                having[self._engine.posting_lists(global_dimension).documents] = True
             candidates = candidates & having
         if len(phrase) > 1:
             candidates = self._verified(vectorizer.tokenizer, phrase, np.flatnonzero(candidates))

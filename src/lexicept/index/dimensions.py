@@ -65,8 +65,8 @@ def strongest(
     reader: IndexReader, vocabulary: str, dimension: int, top_k: int
 ) -> list[tuple[int, float]]:
     """Return the entries with the largest weights of a dimension, ties in document order."""
-    place = reader.span(vocabulary).start + dimension
-    documents, weights, _ = reader.engine.posting_lists(np.array([place]))
+    global_dimension = reader.span(vocabulary).start + dimension
+    documents, weights, _ = reader.engine.posting_lists(np.array([global_dimension]))
     if top_k < weights.size:  # sorting long lists whole would hold up everyone
         candidates = np.flatnonzero(weights >= np.partition(weights, -top_k)[-top_k])
         documents, weights = documents[candidates], weights[candidates]

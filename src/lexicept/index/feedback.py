@@ -91,9 +91,9 @@ def added_terms(index: IndexReader, added: DimensionNumbers) -> list[QueryTerm]:
     """Return added dimensions with labels, the largest weights first; words in the spelling of
     documents. Raises InputError for an unknown vocabulary or dimension."""
     terms = []
-    for name, place, weight in index.weigher.placed("added", "weight", added):
+    for name, global_dimension, weight in index.weigher.checked("added", "weight", added):
         vocabulary = index.weigher.vocabulary(name)
-        dimension = place - vocabulary.dimensions.start
+        dimension = global_dimension - vocabulary.dimensions.start
         spelling = as_spelled(index, dimension) if name == "words" else ""
         label = spelling or vocabulary.term(dimension)
         terms.append(QueryTerm(name, dimension, label, weight, (), ()))

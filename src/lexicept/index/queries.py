@@ -108,9 +108,9 @@ class QueryWeigher:
         """Return the vocabularies and numbers of dimensions of the index."""
         starts = [vocabulary.dimensions.start for vocabulary in self.vocabularies.values()]
         names, numbered = [*self.vocabularies], []
-        for place in dimensions.tolist():
-            vocabulary = bisect_right(starts, place) - 1
-            numbered.append((names[vocabulary], place - starts[vocabulary]))
+        for dimension in dimensions.tolist():
+            vocabulary = bisect_right(starts, dimension) - 1
+            numbered.append((names[vocabulary], dimension - starts[vocabulary]))
         return numbered
 
     def term(self, dimension: Dimension) -> str:
@@ -199,23 +199,22 @@ class QueryWeigher:
         for number in changed:
             query = queries[number]
             vector = vectors[number].toarray()[0].astype(np.float32)
-            for name, place, weight in self.placed("added", "weight", query.added):
+            for name, dimension, weight in self.checked("added", "weight", query.added):
                 if name in names:
-                    vector[place] += weight
+                    vector[dimension] += weight
             if not isinstance(query.boosts, Mapping):
                 raise InputError(f"boosts map a vocabulary to a factor: {query.boosts!r:.80}")
             for name, factor in query.boosts.items():
                 _check_factor(f"boosts: the factor on {name}", factor)
                 vector[self.vocabulary(name).dimensions] *= factor
-            for _, place, factor in self.placed("steering", "factor", query.steering):
-                vector[place] *= factor
+            for _, dimension, factor in self.checked("steering", "factor", query.steering):
+                vector[dimension] *= factor
             vectors[number] = sp.csr_array(vector[None, :])
         return canonical_csr(sp.vstack(vectors, format="csr"))
 
-    def placed(self, subject: str, noun: str, numbers: object) -> Iterator[tuple[str, int, float]]:
-        """Yield the vocabulary, the place among all dimensions and the number of each dimension, in
-        the order of a mapping. Raises InputError for an unknown dimension, or a number out of
-        range.
+    def checked(self, subject: str, noun: str, numbers: object) -> Iterator[tuple[str, int, float]]:
+        """Yield the vocabulary, the dimension of the index and the number of each dimension, in the
+        order of a mapping. Raises InputError for an unknown dimension, or a number out of range.
 
         Args:
             subject, noun: the names of the mapping and of the numbers, for messages.
