@@ -150,8 +150,8 @@ def _print_concept(index: IndexReader, concept: Concept) -> None:
         ("documents", ", ".join(f"{name} {w:.2f}" for name, w in concept.top_documents)),
     ]
     lines += [
-        ("nearest" if place == 0 else "", f"{cosine:.2f}  {index.atlas.labels[near]} ({near})")
-        for place, (near, cosine) in enumerate(concept.nearest)
+        ("nearest" if position == 0 else "", f"{cosine:.2f}  {index.atlas.labels[near]} ({near})")
+        for position, (near, cosine) in enumerate(concept.nearest)
     ]
     print_table(f"{concept.number}: {concept.label}", lines)
     show(_examples_table(index, concept.examples))

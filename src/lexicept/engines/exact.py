@@ -139,7 +139,7 @@ class ExactEngine(PostingsEngine):
     def lists(self) -> Postings:
         """The arrays as kernels take them: plain, because numba recognises memory-mapped arrays
         slowly, and in column order, because a query reads all segments of a few dimensions."""
-        # Lists and rows follow each other: the sizes of earlier ones are their places.
+        # Lists and rows follow each other: the sizes of earlier ones are their starts.
         sizes = (
             self._entries,
             np.where(self._tabled, self._counts[:, None], 0),

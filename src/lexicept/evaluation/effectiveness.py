@@ -16,7 +16,7 @@ from lexicept.engines.interface import Ranking
 from lexicept.errors import InputError
 from lexicept.evaluation.runs import RUN_DEPTH, Run, run_of_hits, run_of_rows, without_identical_ids
 from lexicept.index.builder import Contents
-from lexicept.index.conditions import places_by_mask
+from lexicept.index.conditions import positions_by_mask
 from lexicept.index.impacts import Derived, VocabularySettings
 from lexicept.index.queries import WeightedQueries
 from lexicept.index.reader import IndexReader
@@ -158,8 +158,8 @@ def evaluate_index(
         weighted = index.weigh(parsed, vocabulary)
     elif vocabulary is not None:
         span, weights = index.span(vocabulary), weighted.weights
-        placed = place_columns([(span.start, weights[:, span])], weights.shape[1])
-        weighted = WeightedQueries(placed)
+        weights = place_columns([(span.start, weights[:, span])], weights.shape[1])
+        weighted = WeightedQueries(weights)
     if not rescore:
         weighted = weighted._replace(text_vectors=None)
     hits = index.rank(weighted, judged.depth, parsed)
@@ -209,10 +209,10 @@ def evaluate_bm25(
     vectors = weighting.queries(canonical_csr(vectorizer.queries([query.text for query in parsed])))
     rankings: list[Ranking] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(parsed)
     # Queries with the same conditions share a mask of documents.
-    for mask, places in places_by_mask(index.query_masks(parsed)):
-        ranked = index.passages.ranked(derived.engine, vectors[places], judged.depth, mask=mask)
-        for place, ranking in zip(places, ranked, strict=True):
-            rankings[place] = ranking
+    for mask, positions in positions_by_mask(index.query_masks(parsed)):
+        ranked = index.passages.ranked(derived.engine, vectors[positions], judged.depth, mask=mask)
+        for position, ranking in zip(positions, ranked, strict=True):
+            rankings[position] = ranking
     run = run_of_rows(judged.query_ids, rankings, index.document_ids)
     results = evaluate_run(judged.cut(run), judged)
     engine = derived.engine

@@ -169,12 +169,12 @@ def pareto_front(points: Sequence[Point]) -> list[Point]:
     better; points that are equal in both stay or go together.
     """
 
-    def place(point: Point) -> tuple[float, float]:
+    def order(point: Point) -> tuple[float, float]:
         return point.qd_flops, -point.ndcg
 
     front: list[Point] = []
-    for point in sorted(points, key=place):
-        if not front or point.ndcg > front[-1].ndcg or place(point) == place(front[-1]):
+    for point in sorted(points, key=order):
+        if not front or point.ndcg > front[-1].ndcg or order(point) == order(front[-1]):
             front.append(point)
     return front
 

@@ -38,8 +38,8 @@ class TextActivations(Sequence[ActiveToken]):
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def __getitem__(self, place: Any) -> Any:
-        return self.tokens[place]
+    def __getitem__(self, position: Any) -> Any:
+        return self.tokens[position]
 
     def __repr__(self) -> str:
         """Return a line for each token, with the largest activations."""

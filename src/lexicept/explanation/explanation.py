@@ -141,7 +141,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
         [textwrap.shorten(safe(cell), CELL, placeholder="…") for cell in cells] for cells in lines
     ]
     columns = []
-    for place, column in enumerate(zip(*table, strict=True)):
-        width = max(map(len, column))
-        columns.append([cell.rjust(width) if place < 2 else cell.ljust(width) for cell in column])
+    for position, column in enumerate(zip(*table, strict=True)):
+        width, justify = max(map(len, column)), str.rjust if position < 2 else str.ljust
+        columns.append([justify(cell, width) for cell in column])
     return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]

@@ -88,11 +88,11 @@ class FieldMasks:
         return {name: self._columns[name].most_frequent(allowed, most) for name in names}
 
 
-def places_by_mask(masks: Sequence[Mask | None]) -> list[tuple[Mask | None, list[int]]]:
-    """Return each mask once, with the mask's places in the list."""
+def positions_by_mask(masks: Sequence[Mask | None]) -> list[tuple[Mask | None, list[int]]]:
+    """Return each mask once, with the mask's positions in the list."""
     groups: dict[int, tuple[Mask | None, list[int]]] = {}
-    for place, mask in enumerate(masks):
-        groups.setdefault(id(mask), (mask, []))[1].append(place)
+    for position, mask in enumerate(masks):
+        groups.setdefault(id(mask), (mask, []))[1].append(position)
     return list(groups.values())
 
 
@@ -178,10 +178,10 @@ class ConditionMasks:
 
 def _contains(words: list[Word], phrase: list[Word]) -> bool:
     """Return True if the words of a phrase stand side by side in a text."""
-    count, place = len(phrase), -1
+    count, position = len(phrase), -1
     with suppress(ValueError):  # the first word does not occur again
         while True:
-            place = words.index(phrase[0], place + 1)
-            if words[place : place + count] == phrase:
+            position = words.index(phrase[0], position + 1)
+            if words[position : position + count] == phrase:
                 return True
     return False

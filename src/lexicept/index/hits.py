@@ -16,7 +16,7 @@ class Hit:
     """A result of a search. Title, text and fields are read from disk at each access."""
 
     rank: int
-    """The place in the list of results, from 1."""
+    """The position in the list of results, from 1."""
     score: float
     id: str
     """The document's id."""

@@ -73,7 +73,7 @@ class Passages:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The place of each document in ``ids``, by id."""
+        """The position of each document in ``ids``, by id."""
         return {name: document for document, name in enumerate(self.ids)}
 
     def span(self, number: int) -> range:
@@ -201,10 +201,10 @@ def join_passages(folder: Path, old: Passages, new: Passages, order: Integers) -
             document, one after another [N].
     """
     first = len(old.entry_ids)
-    # The new place of each old entry; -1 for an entry that is left out.
-    places = np.full(first + len(new.entry_ids), -1)
-    places[order] = np.arange(order.size)
-    starts = places[np.concatenate([old.starts, first + new.starts])]
+    # The new position of each entry; -1 for an entry that is left out.
+    positions = np.full(first + len(new.entry_ids), -1)
+    positions[order] = np.arange(order.size)
+    starts = positions[np.concatenate([old.starts, first + new.starts])]
     counts = np.concatenate([old.counts, new.counts])
     selected = np.flatnonzero(starts >= 0)
     selected = selected[np.argsort(starts[selected])]

@@ -30,7 +30,7 @@ from lexicept.explanation.activations import Activation, ActiveToken, TextActiva
 from lexicept.explanation.contributions import QueryTerm
 from lexicept.explanation.explanation import Explanation
 from lexicept.index.atlas import Atlas
-from lexicept.index.conditions import CACHED_MASKS, ConditionMasks, FieldMasks, places_by_mask
+from lexicept.index.conditions import CACHED_MASKS, ConditionMasks, FieldMasks, positions_by_mask
 from lexicept.index.explainer import Explainer
 from lexicept.index.hits import Hit
 from lexicept.index.impacts import Derived, RRASettings
@@ -348,20 +348,20 @@ class IndexReader:
             queries = WeightedQueries(checked_queries(queries, self.engine.num_dimensions))
         parsed = parsed or ()
         masks = self.query_masks(parsed) if masks is None else masks
-        groups = places_by_mask(masks or [None] * queries.weights.shape[0])
+        groups = positions_by_mask(masks or [None] * queries.weights.shape[0])
         hits: list[list[Hit]] = [[]] * queries.weights.shape[0]
-        for mask, places in groups:
-            group, factors = queries if len(groups) == 1 else queries.select(places), None
+        for mask, positions in groups:
+            group, factors = queries if len(groups) == 1 else queries.select(positions), None
             if self.rra is not None:
                 factors = group.weights @ self.derived.background
             rankings = self._ranker.ranked(group, top_k, factors, threads, mask)
-            for place, ranking in zip(places, rankings, strict=True):
-                hits[place] = self._hits(ranking)
+            for position, ranking in zip(positions, rankings, strict=True):
+                hits[position] = self._hits(ranking)
         # Conditions alone give no scores: the first documents that meet them.
-        for place, query in enumerate(parsed):
-            if (mask := masks[place]) is not None and query.conditions_alone:
+        for position, query in enumerate(parsed):
+            if (mask := masks[position]) is not None and query.conditions_alone:
                 first = self.passages.first_of_each(mask.allowed)[:top_k]
-                hits[place] = self._hits(RankedPassages(first, np.zeros(first.size)))
+                hits[position] = self._hits(RankedPassages(first, np.zeros(first.size)))
         return hits
 
     def _hits(self, ranking: RankedPassages) -> list[Hit]:

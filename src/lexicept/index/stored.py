@@ -49,18 +49,18 @@ class StoredDocuments:
 
     def entries_of(self, document_id: object) -> range | None:
         """Return the numbers of a document's passages, or of a passage; None for an unknown id."""
-        if (place := self.passages.numbers.get(document_id)) is not None:  # type: ignore[call-overload]
-            return self.passages.span(place)
+        if (document := self.passages.numbers.get(document_id)) is not None:  # type: ignore[call-overload]
+            return self.passages.span(document)
         index = self.numbers.get(document_id)  # type: ignore[call-overload]
         return None if index is None else range(index, index + 1)
 
     def whole(self, document_id: str, numbers: range) -> Document:
         """Return the whole document, or the passage, of an id and numbers."""
-        place = self.passages.numbers.get(document_id)
+        document = self.passages.numbers.get(document_id)
         stored = [self.document(index) for index in numbers]
-        if place is None:
+        if document is None:
             return stored[0]
-        return from_rows(document_id, self.passages.titles[place], stored)
+        return from_rows(document_id, self.passages.titles[document], stored)
 
     def content(self, document_id: str) -> str | None:
         """Return the title and text of a stored id; None for an unknown id."""

@@ -272,7 +272,7 @@ def push(scores, documents, size, score, document):
 
 @compiled(inline="always")
 def sift_down(scores, documents, size, score, document):
-    """Return the place of a document that replaces the heap's top, after moving worse ones up."""
+    """Return where a document goes that replaces the heap's top, after moving worse ones up."""
     hole = 0
     while True:
         child = 2 * hole + 1

@@ -314,18 +314,19 @@ def answer_together(requests: Sequence[SearchRequest]) -> list[list[Hit] | Excep
 def search_together(requests: Sequence[SearchRequest]) -> list[list[Hit]]:
     """Return the results of searches; queries of equal settings are encoded together."""
     groups: dict[object, list[int]] = {}
-    for place, request in enumerate(requests):
+    for position, request in enumerate(requests):
         settings = (id(request.index), request.vocabulary, request.top_k, request.rescore)
-        groups.setdefault(settings, []).append(place)
+        groups.setdefault(settings, []).append(position)
     answers: list[list[Hit]] = [[]] * len(requests)
-    for places in groups.values():
-        first, together = requests[places[0]], [requests[place] for place in places]
+    for positions in groups.values():
+        together = [requests[position] for position in positions]
+        first = together[0]
         queries = [request.query for request in together]
         weighted = first.index.weigh(queries, first.vocabulary, rescore=first.rescore)
         masks = [request.mask for request in together]
         hits = first.index.rank(weighted, first.top_k, queries, masks)
-        for place, hits_of_query in zip(places, hits, strict=True):
-            answers[place] = hits_of_query
+        for position, hits_of_query in zip(positions, hits, strict=True):
+            answers[position] = hits_of_query
     return answers
 
 

@@ -360,7 +360,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         for batch, features in self.batches([windows[index] for index in fresh]):
             with torch.inference_mode():
                 states = self.states(features["input_ids"], features["attention_mask"])
-            yield [fresh[place] for place in batch], states[features["token_mask"]]
+            yield [fresh[index] for index in batch], states[features["token_mask"]]
 
     def batches(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
         """Yield the indices of windows of similar length, and the features that ``forward`` takes,
