@@ -78,18 +78,18 @@ def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     read, or a line, named in the message, does not have six columns, has a score that is no finite
     number, or repeats a document of the query."""
     run: dict[str, dict[str, float]] = {}
-    for place, line in read_lines(os.fspath(path)):
+    for location, line in read_lines(os.fspath(path)):
         columns = line.split()
         if len(columns) != 6:
-            raise place.error(f"{len(columns)} columns, a run has 6")
+            raise location.error(f"{len(columns)} columns, a run has 6")
         query, _, document, _, score, _ = columns
         try:
             value = float(score)
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise place.error(f"score {score!r} is not a finite number")
+            raise location.error(f"score {score!r} is not a finite number")
         if document in run.setdefault(query, {}):
-            raise place.error(f"{document!r} again for query {query!r}")
+            raise location.error(f"{document!r} again for query {query!r}")
         run[query][document] = value
     return run

@@ -287,10 +287,10 @@ def _rewrite(
             write_vectors(part, TextVectors(of_part, vectors))
 
     linked_parts = write_parts(documents, folder, sizes, partial(_check_parts, index), write_more)
-    for place in set(parts.folders).difference(linked_parts):
-        if place.parent.parent == folder:
-            remove(place)
-        outdated.append(f"{PARTS}/{place.name}/")
+    for part in set(parts.folders).difference(linked_parts):
+        if part.parent.parent == folder:
+            remove(part)
+        outdated.append(f"{PARTS}/{part.name}/")
     change = PostingsChange.plan(index.engine, order) if index.rra is None else None
     outdated += ["postings/" if change is None else f"postings/{ADDED}/"]
     linked = carry_over(index, folder, outdated)
@@ -322,13 +322,13 @@ def _encode_fresh(
 ) -> list[str]:
     """Count or encode the fresh documents, and make them a part of a generation. Returns the
     beginnings of the names of files that are written anew; ``sizes`` may grow."""
-    (place,), outdated = fresh.parts.folders, []
+    (part,), outdated = fresh.parts.folders, []
     contents = Contents(folder / "fresh")
     for name in [*sizes]:
         vectorizer = index.encoders[name].of_documents()
         encode = encode_on(cluster, vectorizer, index.folder / name)
         vector_size = index.vectors.d if index.vectors is not None and name == "concepts" else 0
-        prefix = frequencies(place, name)
+        prefix = frequencies(part, name)
         tf = write_tf(prefix, vectorizer, contents, None, progress, encode, vector_size)
         if tf.shape[1] > sizes[name]:
             outdated.append(f"{name}/terms.")
@@ -337,7 +337,7 @@ def _encode_fresh(
         sizes[name] = tf.shape[1]
     (folder / PARTS).mkdir()
     last = max(map(part_number, index.parts.folders))
-    move(place, folder / PARTS / part_name(last + 1))
+    move(part, folder / PARTS / part_name(last + 1))
     return outdated
 
 

@@ -147,12 +147,12 @@ class _Update(Container[str]):
         self.files = source.files()
         indexed = {file_of(name) for name in index.passages.names()}
         self.changed: dict[str, str] = {}
-        for done, (name, place) in enumerate(self.files.items(), 1):
+        for done, (name, path) in enumerate(self.files.items(), 1):
             checksum = self.known.get(name, UNREAD)
-            if checksum != UNREAD and name in indexed and _checksum(place) == checksum:
+            if checksum != UNREAD and name in indexed and _checksum(path) == checksum:
                 source.checksums[name] = checksum
             else:
-                self.changed[name] = place
+                self.changed[name] = path
             progress("files", done, len(self.files))
         self.same: set[str] = set()
 

@@ -151,10 +151,10 @@ class Reader:
         return self.served
 
     def reason(self, error: Exception) -> str:
-        """Return an error's message without the index's place on this machine."""
+        """Return an error's message without the index's path on this machine."""
         text = str(error) or type(error).__name__
-        for place in (self.path, resolved(self.path)):
-            text = text.replace(f"{place}: ", "").replace(f"{place}/", "")
+        for path in (self.path, resolved(self.path)):
+            text = text.replace(f"{path}: ", "").replace(f"{path}/", "")
         return text
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -155,7 +155,7 @@ def _rows(prefix: Path, columns: int, row_indices: Integers) -> sp.csr_array:
     sound = (lengths >= 0).all() and begins.min() >= 0 and data.size == stored.size
     if not (sound and (begins + lengths).max() <= stored.size):
         raise _misfit(prefix)
-    # The place of each entry in the files: the begin of the row, and the number within the row.
+    # The position of each entry in the files: the start of its row, and its index within the row.
     indptr = indptr_of(lengths)
     positions = np.repeat(begins - indptr[:-1], lengths) + np.arange(indptr[-1])
     indices, values = stored[positions], data[positions]

@@ -33,8 +33,8 @@ from lexicept.neural.backbones import blocks
 from lexicept.neural.backbones.loading import (
     check_files,
     data_alone,
+    location_options,
     no_remote_code,
-    places,
     quiet_transformers,
 )
 from lexicept.neural.backbones.lora import find_base, has_adapters, load_adapters, save_adapters
@@ -258,7 +258,7 @@ class Backbone(Transformer):  # type: ignore[misc]
         self, model_name_or_path: str, backend: str, config_kwargs: dict[str, Any]
     ) -> tuple[PretrainedConfig, bool]:
         # A folder of adapters holds the configuration of its base, cut to the blocks that are run.
-        base = find_base(model_name_or_path, **places(config_kwargs))
+        base = find_base(model_name_or_path, **location_options(config_kwargs))
         config = AutoConfig.from_pretrained(model_name_or_path, **config_kwargs)
         blocks.check_blocks(model_name_or_path, config)
         return config, base is not None
@@ -277,14 +277,14 @@ class Backbone(Transformer):  # type: ignore[misc]
         if (path := folder / FILE).exists():
             return _packaged_model(config, path)
         reference = Reference.read(folder) if folder.is_dir() else None
-        where, weights, adapted = places(model_kwargs), model_name_or_path, False
+        where, weights, adapted = location_options(model_kwargs), model_name_or_path, False
         if is_peft_model or reference is not None:  # subfolder and revision are the folder's alone
             base = find_base(model_name_or_path, **where) if reference is None else None
             weights = str(reference.find()) if reference is not None else fetch(str(base))
             for name in ("subfolder", "revision"):
                 model_kwargs.pop(name, None)
         if is_peft_model:
-            adapted = find_base(weights, **places(model_kwargs)) is not None
+            adapted = find_base(weights, **location_options(model_kwargs)) is not None
         load = self._load_model if is_peft_model else super()._load_model
         try:
             model = load(weights, transformer_task, config, backend, adapted, **model_kwargs)

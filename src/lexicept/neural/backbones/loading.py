@@ -84,8 +84,8 @@ def _check_content(path: Path) -> None:
         raise InputError(f"{path}: this model's file has no values")
 
 
-def places(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the loading options for the place of files."""
+def location_options(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the loading options that say where files are."""
     names = ("subfolder", "revision", "token", "cache_dir", "local_files_only")
     return {name: kwargs[name] for name in names if name in kwargs}
 
