@@ -180,13 +180,13 @@ class Tokenizer:
         for match in word_matches(text):
             token, first = match.group(), match.start()
             form = self.form(token)
-            places = [(i, i + 1) for i in range(len(token))]
+            origin = [(i, i + 1) for i in range(len(token))]
             if not token.isascii() and form != token:
-                places = origins(token, self.form)
+                origin = origins(token, self.form)
             for start, end in self._pieces(form):
                 term = form[start:end] if self.bigrams else self._term(form[start:end])
                 if term is not None:
-                    yield term, whole(text, first + places[start][0], first + places[end - 1][1])
+                    yield term, whole(text, first + origin[start][0], first + origin[end - 1][1])
 
     def split(self, text: str) -> list[str]:
         """Return every word of a text in order, in normal form; bigrams of spaceless scripts."""
@@ -216,7 +216,7 @@ class Tokenizer:
         return [form[start:end] for start, end in self._pieces(form)]
 
     def _pieces(self, form: str) -> list[tuple[int, int]]:
-        """Return the places of words or bigrams in a word's normal form, which may be several."""
+        """Return the spans of words or bigrams in a word's normal form, which may be several."""
         if form.isascii() and form.isalnum():
             return [(0, len(form))]
         words = [match.span() for match in word_matches(form)]
@@ -255,7 +255,7 @@ class Tokenizer:
 
 
 def _bigrams(token: str) -> list[tuple[int, int]]:
-    """Return the places of overlapping character pairs of spaceless scripts, and of each stretch
+    """Return the spans of overlapping character pairs of spaceless scripts, and of each stretch
     between."""
     spans = []
     position = 0

@@ -244,7 +244,7 @@ class Explainer:
             if numbers := [n for v, n in dimensions if v == name and (v, n) in query.fired]:
                 with self._encoders[name].lock:
                     by_number = query.sources[name](numbers)
-                sources |= {(name, number): places for number, places in by_number.items()}
+                sources |= {(name, number): found for number, found in by_number.items()}
         return [sources.get(dimension, Sources()) for dimension in dimensions]
 
     def _document_sources(
@@ -266,5 +266,5 @@ class Explainer:
                 else:
                     spans = encoder.document_sources(contents, numbers)
             for of_document, by_number in zip(sources, spans, strict=True):
-                of_document |= {(name, number): places for number, places in by_number.items()}
+                of_document |= {(name, number): found for number, found in by_number.items()}
         return sources, words
