@@ -75,10 +75,7 @@ PLAIN = [
             ParsedQuery(
                 "",
                 condition=All(
-                    (
-                        All((Condition("year", ">=", (2019,)), Condition("year", "<=", (2021,)))),
-                        Condition("seen", "<", ("2020",)),
-                    )
+                    (Condition("year", "..", (2019, 2021)), Condition("seen", "<", ("2020",)))
                 ),
             ),
         ),

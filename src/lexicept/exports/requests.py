@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from lexicept.checks import Count, check
 from lexicept.errors import InputError
 from lexicept.exports.folder import ExportedIndex
@@ -22,9 +24,9 @@ from lexicept.exports.servers import (
     indices_and_values,
 )
 from lexicept.fields.columns import FieldColumns
-from lexicept.fields.filters import All, Condition, Expression, Not, Some, all_of
-from lexicept.fields.matching import bounds_of
-from lexicept.fields.values import iso
+from lexicept.fields.filters import RANGE, All, Condition, Expression, Not, Some, all_of
+from lexicept.fields.matching import bounds_of, matching_terms
+from lexicept.fields.values import Scalar, iso
 from lexicept.index.reader import IndexReader
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.vectors import Vector
@@ -32,7 +34,7 @@ from lexicept.vectors import Vector
 Engine = Literal["opensearch", "elasticsearch", "qdrant"]
 
 WINDOW = 1_000
-"""Documents to which the similarity is added."""
+"""Documents to which the similarity is added, or ``top_k`` if larger."""
 
 _ORDERS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
@@ -61,7 +63,7 @@ def query_body(
         raise InputError(f"the query {query.text!r:.80} has no word or concept of the index")
     scale = 0.0 if index.vectors is None else index.vectors.settings.scale
     conditions = [each for each in (query.condition, query.filter) if each is not None]
-    expression = _with_times(all_of(conditions), index.fields) if conditions else None
+    expression = _resolved(all_of(conditions), index.fields) if conditions else None
     # Documents with passages are exported as these.
     hidden = [index.ids[entry] for name in query.hidden for entry in index.entries_of(name)]
     query = replace(query, hidden=tuple(hidden))
@@ -71,13 +73,13 @@ def query_body(
         filtered = _qdrant_filter(expression, query.hidden)
         body = _qdrant_body(vector, text_vector, scale, top_k, filtered)
     else:
-        body = {"size": top_k, **_lucene_body(engine, vector, text_vector, scale)}
+        body = {"size": top_k, **_lucene_body(engine, vector, text_vector, scale, top_k)}
         body["query"]["bool"] |= _lucene_conditions(expression, query)
     return body
 
 
 def _lucene_body(
-    engine: str, vector: Vector, text_vector: Sequence[float], scale: float
+    engine: str, vector: Vector, text_vector: Sequence[float], scale: float, top_k: int
 ) -> dict[str, Any]:
     """Return a search for weighted dimensions, and the rescoring by the cosine."""
     form = {"opensearch": OpenSearch(), "elasticsearch": Elasticsearch()}[engine]
@@ -95,7 +97,8 @@ def _lucene_body(
         "query_weight": 1 / factor,
         "rescore_query_weight": 1.0,
     }
-    return {"query": {"bool": clauses}, "rescore": {"window_size": WINDOW, "query": rescore}}
+    window = max(WINDOW, top_k)
+    return {"query": {"bool": clauses}, "rescore": {"window_size": window, "query": rescore}}
 
 
 def _lucene_conditions(expression: Expression | None, query: ParsedQuery) -> dict[str, Any]:
@@ -107,20 +110,34 @@ def _lucene_conditions(expression: Expression | None, query: ParsedQuery) -> dic
     return {name: conditions for name, conditions in clauses.items() if conditions}
 
 
-def _with_times(expression: Expression, columns: FieldColumns) -> Expression:
-    """Return an expression with times in place of the days, months and years of date fields."""
+def _resolved(expression: Expression, columns: FieldColumns) -> Expression:
+    """Return an expression with times in place of the days, months and years of date fields, and
+    with the equivalent terms of keyword fields."""
     match expression:
         case Not(inner):
-            return Not(_with_times(inner, columns))
+            return Not(_resolved(inner, columns))
         case All(parts) | Some(parts):
-            return type(expression)(tuple(_with_times(part, columns) for part in parts))
-        case Condition(field, operator, values) if values and columns[field].type.name == "date":
-            bounds = [[iso(end, days=False) for end in bounds_of(value) or ()] for value in values]
-            if operator in _ORDERS:
-                return replace(expression, values=(bounds[0][operator in ("<=", ">")],))
-            ends = [[Condition(field, ">=", (a,)), Condition(field, "<=", (b,))] for a, b in bounds]
-            return Some(tuple(All(tuple(pair)) for pair in ends))
+            return type(expression)(tuple(_resolved(part, columns) for part in parts))
+        case Condition(field, operator, values) if values:
+            column = columns[field]
+            if column.terms is not None:
+                met = np.flatnonzero(matching_terms(expression, column))
+                return replace(
+                    expression, operator="in", values=tuple(column.terms[n] for n in met)
+                )
+            if column.type.name == "date":
+                bounds = [tuple(iso(end, days=False) for end in bounds_of(v) or ()) for v in values]
+                if operator in _ORDERS:
+                    return replace(expression, values=(bounds[0][operator in ("<=", ">")],))
+                if operator == RANGE:
+                    return replace(expression, values=(bounds[0][0], bounds[1][1]))
+                return Some(tuple(Condition(field, RANGE, pair) for pair in bounds))
     return expression
+
+
+def _range(operator: str, values: Sequence[Scalar]) -> dict[str, Scalar]:
+    signs = (">=", "<=") if operator == RANGE else (operator,)
+    return {_ORDERS[sign]: value for sign, value in zip(signs, values, strict=True)}
 
 
 def _phrase(text: str) -> dict[str, Any]:
@@ -140,8 +157,8 @@ def _lucene(expression: Expression) -> dict[str, Any]:
             path = f"{GROUP}.{field}"
             if operator == "exists":
                 return {"exists": {"field": path}}
-            if operator in _ORDERS:
-                return {"range": {path: {_ORDERS[operator]: values[0]}}}
+            if operator in (*_ORDERS, RANGE):
+                return {"range": {path: _range(operator, values)}}
             return {"terms": {path: [*values]}}
 
 
@@ -158,11 +175,12 @@ def _qdrant_body(
     results = {"limit": top_k, "with_payload": True}
     if not text_vector:
         return sparse | results
+    found = sparse | {"limit": max(WINDOW, top_k)}
     # Below 0 a cosine counts as 0.
     dense = {"query": text_vector, "using": SIMILARITY, "score_threshold": 0.0, **filtered}
     total = {"sum": ["$score[0]", {"mult": [scale, "$score[1]"]}]}
     return {
-        "prefetch": [sparse | {"limit": WINDOW}, dense | {"limit": WINDOW}],
+        "prefetch": [found, dense | {"prefetch": [found], "limit": found["limit"]}],
         "query": {"formula": total, "defaults": {"$score[0]": 0.0, "$score[1]": 0.0}},
         **results,
     }
@@ -181,8 +199,8 @@ def _qdrant(expression: Expression) -> dict[str, Any]:
             path = f'{GROUP}."{field}"'
             if operator == "exists":
                 return {"must_not": [{"is_empty": {"key": path}}]}
-            if operator in _ORDERS:
-                return {"key": path, "range": {_ORDERS[operator]: values[0]}}
+            if operator in (*_ORDERS, RANGE):
+                return {"key": path, "range": _range(operator, values)}
             exact = [
                 {"key": path, "range": {"gte": value, "lte": value}}
                 for value in values

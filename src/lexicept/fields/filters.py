@@ -30,6 +30,9 @@ Filter: TypeAlias = str | Mapping[str, Any]
 
 ORDERS = ("<", "<=", ">", ">=")
 
+RANGE = ".."
+"""Operator of a value from a first to a last, both included; of the query language alone."""
+
 DEEPEST = 100
 """Most parentheses and negations inside each other."""
 
@@ -39,12 +42,12 @@ LONGEST = 100_000
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition on a field: ``=``, an order, ``in`` or ``exists``."""
+    """Condition on a field: ``=``, an order, ``..``, ``in`` or ``exists``."""
 
     field: str
     operator: str
     values: tuple[Scalar, ...]
-    """A single value for = and orders, any number for in, none for exists."""
+    """A single value for = and orders, two for .., any number for in, none for exists."""
     position: int | None = None
     """The position of the field's name in the text of the filter."""
     value_positions: tuple[int, ...] = ()

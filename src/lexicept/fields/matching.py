@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lexicept.fields.columns import MISSING, FieldColumn, FieldColumns
-from lexicept.fields.filters import ORDERS, All, Condition, Expression, FilterError, Not
+from lexicept.fields.filters import ORDERS, RANGE, All, Condition, Expression, FilterError, Not
 from lexicept.fields.normal_forms import normal
 from lexicept.fields.values import LARGEST_INTEGER, Scalar, period
 from lexicept.kernels.field_values import any_of
@@ -45,14 +46,14 @@ def _condition(condition: Condition, columns: FieldColumns) -> Flags:
         message = f"there is no field {condition.field!r}, only: {', '.join(columns) or 'none'}"
         raise FilterError(message, condition.position)
     column = columns[condition.field]
-    type_name = column.type.name
     if condition.operator == "exists":
         value_flags = column.present
-    elif type_name == "keyword":
-        value_flags = _keywords(condition, column)
+    elif column.terms is not None:
+        # The last flag is for missing values.
+        flags = np.append(matching_terms(condition, column), False)
+        value_flags = np.take(flags, column.values, mode="wrap")
     else:
-        intervals_of = _number_intervals if type_name == "number" else _date_intervals
-        value_flags = _within(column.values, intervals_of(condition, column))
+        value_flags = _within(column.values, _intervals(condition, column))
     if column.offsets is None:
         return np.asarray(value_flags)
     passing: Flags = any_of(value_flags, column.offsets)
@@ -92,18 +93,29 @@ def _keyword_codes(condition: Condition, column: FieldColumn) -> list[int]:
     return codes
 
 
-def _keywords(condition: Condition, column: FieldColumn) -> Flags:
-    if column.term_dates is not None and (
-        condition.operator in ORDERS or all(map(bounds_of, condition.values))
-    ):
-        within = _within(column.term_dates, _date_intervals(condition, column))
-        # The last entry is for missing values.
-        dated: Flags = np.take(np.append(within, False), column.values, mode="wrap")
-        return dated
-    if condition.operator in ORDERS:
+def matching_terms(condition: Condition, column: FieldColumn) -> Flags:
+    """Return the terms of a keyword field that meet a condition, as flags [terms]."""
+    assert column.terms is not None
+    compares = condition.operator in (*ORDERS, RANGE)
+    if column.term_dates is not None and (compares or all(map(bounds_of, condition.values))):
+        return _within(column.term_dates, _intervals(condition, column))
+    if compares:
         description = f"keyword, which {condition.operator} does not compare: = or in"
         raise FilterError(f"the field {condition.field!r} is a {description}", condition.position)
-    return np.isin(column.values, _keyword_codes(condition, column))
+    flags = np.zeros(len(column.terms), bool)
+    flags[_keyword_codes(condition, column)] = True
+    return flags
+
+
+def _intervals(condition: Condition, column: FieldColumn) -> list[Interval]:
+    """Return the numbers or times that meet a condition."""
+    if condition.operator == RANGE:
+        first, last = condition.values
+        ((least, _),) = _intervals(replace(condition, operator=">=", values=(first,)), column)
+        ((_, largest),) = _intervals(replace(condition, operator="<=", values=(last,)), column)
+        return [(least, largest)]
+    is_number = column.type.name == "number"
+    return (_number_intervals if is_number else _date_intervals)(condition, column)
 
 
 def _number_intervals(condition: Condition, column: FieldColumn) -> list[Interval]:

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from unicodedata import category, normalize
 
 from lexicept.errors import InputError
-from lexicept.fields.filters import Condition, Expression, Not, all_of
+from lexicept.fields.filters import RANGE, Condition, Expression, Not, all_of
 from lexicept.fields.normal_forms import normal, pattern
 from lexicept.fields.values import FieldType, Scalar, period
 
@@ -214,7 +214,8 @@ def _condition(name: str, value: str, type_name: str) -> Expression:
     ends = [(sign, end) for sign, end in ends if end]
     if type_name == "keyword" and not all(period(end) for _, end in ends):
         return _equal(name, value)
-    return all_of([Condition(name, sign, (_scalar(end, type_name),)) for sign, end in ends])
+    values = tuple(_scalar(end, type_name) for _, end in ends)
+    return Condition(name, RANGE if len(ends) == 2 else ends[0][0], values)
 
 
 def _scalar(value: str, type_name: str) -> Scalar:
