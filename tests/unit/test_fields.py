@@ -399,6 +399,9 @@ def test_changes_keep_fields(tmp_path):
     # The fields stay, so that a filter on them goes on working.
     assert list(index.reader.fields) == ["year", "tag", "seen", "lang"]
     assert index.reweight(1.0).document("bats").fields == {"lang": "en"}
+    for first in (0, 300, 600):  # as long as they leave room
+        index.add([{**DOGS, **{f"f{n}": n for n in range(first, first + 300)}}])
+    assert len(index.reader.fields) == 304
     assert index.verify().problems == []
 
 

@@ -174,8 +174,9 @@ def join_columns(
     if no document has a field. ``old`` keeps its types. Raises InputError for a whole number that
     is not exact beside fractions."""
     joined = {name: _joined(old, new, name, order, ids) for name in dict.fromkeys([*old, *new])}
-    if kept := [(name, column) for name, column in joined.items() if column.values.size]:
-        _write(folder, kept)
+    if used := {name: column for name, column in joined.items() if column.values.size}:
+        # Unused fields stay, so that a filter on them goes on working, while there is room.
+        _write(folder, (joined if len(joined) <= MOST_FIELDS // 2 else used).items())
 
 
 def _joined(
