@@ -43,7 +43,8 @@ class Explainer:
         self, query: SearchQuery, passages: Sequence[int], mask: Mask | None, top_k: int
     ) -> list[Composition]:
         """Return the compositions of results by their best passages; arguments of the search."""
-        if (scored := self._score(query, mask, top_k)) is None:
+        scored = self._score(query, mask, top_k)
+        if scored is None or not scored.documents.size:  # of conditions alone, none is compared
             return [Composition((passage,), (1.0,)) for passage in passages]
         documents = self._stored.passages.document_numbers[np.array(passages, np.int64)]
         positions = np.searchsorted(scored.documents, documents).tolist()
@@ -118,7 +119,7 @@ class Explainer:
         if spans:
             contributions, pairs = self._with_spans(query, contents, contributions)
         # A search finds nothing for a query that matches no posting, whatever the priors.
-        matches = (engine.df[vector.indices] > 0).any()
+        matches = (engine.df[vector.indices[vector.data > 0]] > 0).any()
         factor = float((query.vector @ self._derived.background)[0]) if matches else 0.0
         return [
             Explanation(

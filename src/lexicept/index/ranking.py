@@ -191,7 +191,9 @@ class DocumentScorer:
         of the best documents by words and concepts."""
         allowed = np.ones(scores.size, bool) if mask is None else mask.allowed
         if not self.vectors.all_compared:
-            by_document = whole + np.maximum.reduceat(scores * allowed, self.passages.firsts)
+            of_any = np.logical_or.reduceat(allowed, self.passages.firsts)
+            best = np.maximum.reduceat(scores * allowed, self.passages.firsts)
+            by_document = np.where(of_any, whole + best, 0)
             chosen, depth = by_document > 0, max(self.vectors.depth, top_k)
             if np.count_nonzero(chosen) > depth:
                 chosen[np.argsort(-by_document, kind="stable")[depth:]] = False

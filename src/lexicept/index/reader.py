@@ -376,16 +376,21 @@ class IndexReader:
         ]
 
     def matching(
-        self, query: QueryLike, vocabulary: str | None = None, mask: Mask | None = None
+        self,
+        query: QueryLike,
+        vocabulary: str | None = None,
+        mask: Mask | None = None,
+        *,
+        rescore: bool = True,
     ) -> Mask:
         """Return all results of a query, from the documents that meet the query's conditions, the
-        ``mask`` if it is known; ``masks`` counts documents."""
+        ``mask`` if it is known; ``masks`` counts documents. See ``search``."""
         (parsed,) = parsed_queries([query])
         if mask is None:
             (mask,) = self.query_masks([parsed])
         if parsed.conditions_alone and mask is not None:
             return mask
-        queries = self.weigher.weights([parsed], vocabulary)
+        queries = self.weigh([parsed], vocabulary, rescore=rescore)
         results = self._ranker.matching(queries, queries.weights @ self.derived.background)
         return Mask(results if mask is None else results & mask.allowed)
 

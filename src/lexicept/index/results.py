@@ -37,6 +37,7 @@ class Hits(list[Hit]):
         top_k: the most results.
         vocabulary: the vocabulary that was searched; None for all.
         written: the query before it was parsed.
+        rescore: see ``search``.
     """
 
     def __init__(
@@ -47,18 +48,20 @@ class Hits(list[Hit]):
         top_k: int,
         vocabulary: str | None = None,
         written: str | ParsedQuery = "",
+        rescore: bool = True,
     ) -> None:
         super().__init__(hits)
         self.query = query
         """The parsed query, as searched."""
-        self._index, self._vocabulary = index, vocabulary
+        self._index, self._vocabulary, self._rescore = index, vocabulary, rescore
         self._written = written if isinstance(written, str) else ""
         self._complete = top_k >= JUDGED or len(self) < top_k
 
     @cached_property
     def total(self) -> int:
         """The number of all results, including results beyond ``top_k``."""
-        return self._index.masks.num_documents(self._index.matching(self.query, self._vocabulary))
+        results = self._index.matching(self.query, self._vocabulary, rescore=self._rescore)
+        return self._index.masks.num_documents(results)
 
     @cached_property
     def added(self) -> list[QueryTerm]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from lexicept.corpora import Document
@@ -19,8 +20,10 @@ from lexicept.corpora.records import fields_without_folders
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import WholePart, largest_first, shown_term, spelled
 from lexicept.index.dimensions import numbers_by_dimension
+from lexicept.index.reader import IndexReader
 from lexicept.index.results import Hits
 from lexicept.pipelines.index import Index
+from lexicept.queries.syntax import DimensionNumbers, ParsedQuery
 from lexicept.sanitize import one_line, safe, shortened
 from lexicept.server.concepts import concept_detail, concept_list
 
@@ -248,9 +251,8 @@ class AgentTools:
         reader = index.reader
         steering = numbers_by_dimension(reader, "factors", factors)
         parsed = replace(index.parse(query), steering=steering)
-        heaviest = float(reader.query_vectors([parsed]).data.max(initial=0)) or 1.0
         weights = numbers_by_dimension(reader, "add", add)
-        changed = replace(parsed, added={key: w * heaviest for key, w in weights.items()})
+        changed = replace(parsed, added=_as_heavy(reader, parsed, weights))
         hits = index.search(changed, top_k, filter=filter)
         terms = [term for term in reader.query_terms(changed) if term.weight]
         weighted = [
@@ -259,6 +261,23 @@ class AgentTools:
         ]
         weighted += [f"{len(terms) - TERMS} lighter ones"] if len(terms) > TERMS else []
         return _results(hits, [f"weights: {'; '.join(weighted) or 'nothing that is searched'}"])
+
+
+def _as_heavy(
+    reader: IndexReader, query: ParsedQuery, weights: DimensionNumbers
+) -> DimensionNumbers:
+    """Return weights to add to a query, of which 1 counts as much as the heaviest. Raises
+    InputError for a concept of function words, which does not count."""
+    present = reader.query_vectors([query])
+    factors = np.ones(present.shape[1]) if reader.scorer is None else reader.scorer.factors
+    heaviest = float((present.data * factors[present.indices]).max(initial=0)) or 1.0
+    added = {}
+    for (vocabulary, dimension), weight in weights.items():
+        factor = float(factors[reader.span(vocabulary).start + dimension])
+        if not factor:
+            raise InputError(f"add: concept:{dimension} is of function words, and does not count")
+        added[vocabulary, dimension] = weight * heaviest / factor
+    return added
 
 
 def _term_key(vocabulary: str, dimension: int, term: str) -> str:

@@ -91,7 +91,7 @@ class OpenedIndex(Snapshot):
         if feedback is not None:
             parsed = with_feedback(reader, parsed, feedback, vocabulary, rescore=rescore)
         hits = reader.search([parsed], top_k, vocabulary, explain=explain, rescore=rescore)[0]
-        return Hits(hits, reader, parsed, top_k, vocabulary, query)
+        return Hits(hits, reader, parsed, top_k, vocabulary, query, rescore)
 
     def query_body(
         self,
@@ -163,7 +163,7 @@ class OpenedIndex(Snapshot):
         parsed = [_with(reader.parse(query), None, boosts, filter) for query in queries]
         results = reader.search(parsed, top_k, vocabulary, rescore=rescore, threads=threads)
         return [
-            Hits(hits, reader, query, top_k, vocabulary, written)
+            Hits(hits, reader, query, top_k, vocabulary, written, rescore)
             for query, hits, written in zip(parsed, results, queries, strict=True)
         ]
 

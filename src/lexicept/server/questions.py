@@ -33,19 +33,11 @@ Boost = Annotated[str, StringConstraints(pattern=r"^(words|concepts):[0-9]{1,3}(
 
 
 class QueryParameters(BaseModel):
-    """A query with vocabulary, boosts and steering."""
+    """A query with boosts and steering."""
 
     query: str = Field(
         max_length=MAX_QUERY,
         description='The text to search with. "exact phrase", -word and field:value are syntax.',
-    )
-    vocabulary: Literal["words", "concepts"] | None = Field(
-        None, description="Of the search; all by default."
-    )
-    rescore: bool = Field(
-        True,
-        description="Whether a search of all vocabularies counts whole documents and the "
-        "similarity of texts; false for the sparse ranking by the best passage.",
     )
     steer: list[Factor] = Field(
         [],
@@ -71,7 +63,20 @@ class QueryParameters(BaseModel):
     )
 
 
-class SearchParameters(QueryParameters):
+class VocabularyParameters(QueryParameters):
+    """A query of a search, with the vocabulary to search."""
+
+    vocabulary: Literal["words", "concepts"] | None = Field(
+        None, description="Of the search; all by default."
+    )
+    rescore: bool = Field(
+        True,
+        description="Whether a search of all vocabularies counts whole documents and the "
+        "similarity of texts; false for the sparse ranking by the best passage.",
+    )
+
+
+class SearchParameters(VocabularyParameters):
     """Parameters of a search."""
 
     top_k: TopK = 10
@@ -95,7 +100,7 @@ class SearchParameters(QueryParameters):
     )
 
 
-class ExplainParameters(QueryParameters):
+class ExplainParameters(VocabularyParameters):
     """Parameters of an explanation."""
 
     document_id: str = Field(description="As the index knows it.")
@@ -111,7 +116,7 @@ class BodyParameters(QueryParameters):
     filter: str | None = Field(None, max_length=MAX_QUERY, description="As in a search.")
 
 
-class FeedbackParameters(QueryParameters):
+class FeedbackParameters(VocabularyParameters):
     """Parameters of relevance feedback."""
 
     document_id: list[str] = Field(

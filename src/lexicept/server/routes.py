@@ -40,6 +40,7 @@ from lexicept.server.questions import (
     QueryParameters,
     SearchParameters,
     TopK,
+    VocabularyParameters,
 )
 from lexicept.server.reader import Reader, SearchRequest
 
@@ -142,11 +143,14 @@ async def search(request: Request, question: Annotated[SearchParameters, Query()
     results = await reader.search(request_of_hits)
     total, facets = None, {}
     if question.facet or question.count:
-        matching = await reader.run(lambda: index.matching(query, question.vocabulary, mask))
+        matching = await reader.run(
+            lambda: index.matching(query, question.vocabulary, mask, rescore=question.rescore)
+        )
         total = index.masks.num_documents(matching)
         counts = index.masks.counts(question.facet, matching, FACET_VALUES)
         facets = {name: [count._asdict() for count in values] for name, values in counts.items()}
-    hits = Hits(results, index, query, depth, question.vocabulary, question.query)
+    searched = (question.vocabulary, question.query, question.rescore)
+    hits = Hits(results, index, query, depth, *searched)
     if not all(isfinite(hit.score) for hit in hits):
         raise IndexFormatError(NOT_FINITE)
     meant = await reader.read(lambda: hits.did_you_mean) if hits.unmatched_words else ""
@@ -185,11 +189,12 @@ router.add_api_route(
 
 @router.get("/query", response_model=schema.QueryTerms, responses=BUSY)
 async def query_terms(
-    reader: TheReader, index: TheIndex, question: Annotated[QueryParameters, Query()]
+    reader: TheReader, index: TheIndex, question: Annotated[VocabularyParameters, Query()]
 ) -> Response:
     """Return a query's words and concepts with weights."""
     query = parsed(index, question)
-    encoded = await reader.run(lambda: index.encode(query, question.vocabulary))
+    options = (question.vocabulary, question.rescore)
+    encoded = await reader.run(lambda: index.weigher.encode(query, *options))
     fired = await reader.run(lambda: index.explainer.terms(encoded))
     terms = [
         {**without_shares(term), "spans": spans(index, query.text, term.in_query)} for term in fired
@@ -378,7 +383,7 @@ def dimension_numbers(index: IndexReader, texts: list[str]) -> DimensionNumbers:
 def parsed(index: IndexReader, question: QueryParameters) -> ParsedQuery:
     """Return the parts of a request's query. Raises HTTPException for an unknown vocabulary,
     dimension or document."""
-    if question.vocabulary is not None:
+    if isinstance(question, VocabularyParameters) and question.vocabulary is not None:
         require_vocabulary(index, question.vocabulary)
     boosts = {}
     for text in question.boost:
