@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from lexicept.corpora.budgets import NothingToRead
 from lexicept.corpora.html import parse_html
-from lexicept.corpora.passages import TITLES, Parsed, Section
+from lexicept.corpora.passages import Parsed, Section
 from lexicept.corpora.text_encoding import BinaryError
 from lexicept.corpora.zipped_xml import ENCRYPTED, Archive, described, get
 
@@ -41,8 +41,7 @@ def parse_epub(path: str, raw: bytes) -> Parsed:
         except BinaryError:
             continue
         sections += _titled(chapter)
-    texts = (text for section in sections for text in (section.title, section.text))
-    return Parsed("\n\n".join(filter(None, texts)), title, tuple(sections), fields)
+    return Parsed.of(sections, title, fields)
 
 
 def _chapters(archive: Archive, book: Element, folder: str) -> Iterator[str]:
@@ -61,6 +60,5 @@ def _chapters(archive: Archive, book: Element, folder: str) -> Iterator[str]:
 def _titled(chapter: Parsed) -> Iterator[Section]:
     """Yield the sections of a chapter below its title."""
     for section in chapter.sections:
-        titles = [title for title in (chapter.title, section.title) if title]
         if section.text or section.title:
-            yield section._replace(title=TITLES.join(dict.fromkeys(titles)))
+            yield section.below(chapter.title)

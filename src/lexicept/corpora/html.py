@@ -67,8 +67,7 @@ def parse_html(path: str, raw: bytes) -> Parsed:
     named = (section.title.split(TITLES)[0] for section in headed if section.title)
     title = title or next(named, "")
     headed = [section._replace(title=_below(title, section.title)) for section in headed]
-    texts = [text for section in headed for text in (section.title, section.text) if text]
-    return Parsed("\n\n".join(texts), title, tuple(headed))
+    return Parsed.of(headed, title)
 
 
 def blocks_of(text: str) -> list[Block]:

@@ -16,7 +16,7 @@ from typing import Any
 from lexicept.corpora.budgets import LARGEST, NothingToRead, check_time, note
 from lexicept.corpora.html import parse_html
 from lexicept.corpora.lines import open_bytes
-from lexicept.corpora.passages import TITLES, Parsed, Section, with_passages
+from lexicept.corpora.passages import Parsed, Section, with_passages
 from lexicept.corpora.records import Document, Location, Records
 from lexicept.corpora.text_encoding import BinaryError, decode_text
 from lexicept.errors import message_of
@@ -49,17 +49,15 @@ def parse_mail(path: str, raw: bytes, attachment: ReadAttachment) -> Parsed:
         sections = list(_sections(path, mail, attachment))
     except RecursionError:
         raise NothingToRead("too many parts inside one another") from None
-    texts = (text for section in sections for text in (section.title, section.text))
     fields = {"sender": _header(mail, "from"), "to": _header(mail, "to"), "date": _date(mail)}
     stated = {name: value for name, value in fields.items() if value}
-    subject = _header(mail, "subject")
-    return Parsed("\n\n".join(filter(None, texts)), subject, tuple(sections), stated)
+    return Parsed.of(sections, _header(mail, "subject"), stated)
 
 
 def _header(mail: EmailMessage, name: str) -> str:
     """Return a header in one line; nothing if it is absent or damaged."""
     try:
-        return " ".join(one_line(str(mail[name] or "")).split())
+        return one_line(str(mail[name] or ""))
     except Exception:  # the parsers of headers raise errors of many kinds
         return ""
 
@@ -114,9 +112,7 @@ def _read(path: str, part: EmailMessage, attachment: ReadAttachment) -> Iterator
         reason = "binary" if isinstance(error, BinaryError) else message_of(error)
         note(f"attachment {name or part.get_content_type()} skipped: {reason}")
         return
-    for section in parsed.sections:
-        titles = dict.fromkeys(title for title in (name, section.title) if title)
-        yield section._replace(title=TITLES.join(titles))
+    yield from (section.below(name) for section in parsed.sections)
 
 
 def _text(part: EmailMessage, payload: bytes) -> str:

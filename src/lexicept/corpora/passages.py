@@ -65,6 +65,11 @@ class Section(NamedTuple):
     title: str = ""
     anchor: str = ""
 
+    def below(self, title: str) -> Section:
+        """Return the section with a title above its own, unless both are equal."""
+        titles = dict.fromkeys(filter(None, (title, self.title)))
+        return self._replace(title=TITLES.join(titles))
+
 
 class Parsed(NamedTuple):
     """The document of a parsed file."""
@@ -74,6 +79,14 @@ class Parsed(NamedTuple):
     sections: tuple[Section, ...]
     """Sections of the text, under headings or on pages."""
     fields: Mapping[str, Any] = NOTHING
+
+    @classmethod
+    def of(
+        cls, sections: Sequence[Section], title: str, fields: Mapping[str, Any] = NOTHING
+    ) -> Parsed:
+        """Return the document whose text is the titles and texts of sections."""
+        texts = (text for section in sections for text in (section.title, section.text))
+        return cls("\n\n".join(filter(None, texts)), title, tuple(sections), fields)
 
 
 def parsed_blocks(
