@@ -167,7 +167,8 @@ def _blocks(document: Any) -> Iterator[tuple[str, Block]]:
             if words := _spelled(text, readings, bool(inside["lines"])):
                 level = int(node.tag[1]) if inside["heading"] else 0
                 heading = Heading(level, words, anchor_of(words)) if level else words
-                yield "main" if inside["main"] else "aside" if inside["aside"] else "", heading
+                region = next((name for name in ("main", "aside") if inside[name]), "")
+                yield region, heading
             text, readings = [], []
         inside[role] += -1 if node.is_end else 1
 
