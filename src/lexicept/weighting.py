@@ -165,10 +165,15 @@ def from_settings(settings: dict[str, Any]) -> Weighting:
         raise InputError(f"weighting {name!r}: {error}") from None
 
 
-def lucene_idf(num_documents: int, df: Integers) -> Floats:
+def lucene_idf(num_documents: int, df: Floats | Integers) -> Floats:
     """Return ``ln(1 + (N − df + ½) / (df + ½))`` of every dimension [V], always positive."""
     idf: Floats = np.log1p((num_documents - df + 0.5) / (df + 0.5))
     return idf
+
+
+def usefulness(num_documents: int, df: Integers) -> Floats:
+    """Return df · idf² of every dimension [V]: its part in documents' scores for one another."""
+    return df * lucene_idf(num_documents, df) ** 2
 
 
 def _lengths(tf: sp.csr_array) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 from lexicept.encoding.words import Tokenizer, stop_words
 from lexicept.segments import Booleans, firsts
 from lexicept.vectors import Floats, Integers
+from lexicept.weighting import lucene_idf
 
 SIGNIFICANT = 1.96
 """z-score above which a word is significant at 95 %."""
@@ -120,7 +121,7 @@ class Namer:
         self._held = np.bincount(stem_of, firings.held_out[is_content], len(stems))
         texts = np.bincount(stem_of, firings.text_counts[is_content], len(stems))
         texts = np.minimum(texts, firings.num_texts)
-        idf = np.log1p((firings.num_texts - texts + 0.5) / (texts + 0.5))
+        idf = lucene_idf(firings.num_texts, texts)
         # Activations by concept and source, and by concept and stem.
         keys, sums, repeated = firings.tallies
         concept, word = keys >> 32, keys & 0xFFFFFFFF

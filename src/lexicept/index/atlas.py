@@ -28,6 +28,7 @@ from lexicept.storage.arrays import load_array, load_csr, save_array, save_csr
 from lexicept.storage.files import read_json, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Floats, Integers
+from lexicept.weighting import usefulness
 
 SOURCES = (
     *("words", "llm", "explanations", "vocabulary", "none"),
@@ -290,12 +291,11 @@ class Atlas(Sequence[Concept]):
         The usefulness is df · idf², the part of documents' scores for one another, times the
         detection score above chance.
         """
-        df = self.document_counts.astype(np.float64)
-        idf = np.log1p((self._num_documents - df + 0.5) / (df + 0.5))
+        df = self.document_counts
         tested = np.where(np.isnan(self.detection), UNTESTED, self.detection)
-        usefulness = df * idf**2 * np.maximum(2 * tested - 1, 0)
+        useful = usefulness(self._num_documents, df) * np.maximum(2 * tested - 1, 0)
         named = np.isin(self._sources, [SOURCES.index(source) for source in NAMED])
-        return [int(concept) for concept in np.lexsort((-usefulness, ~named)) if df[concept]]
+        return [int(concept) for concept in np.lexsort((-useful, ~named)) if df[concept]]
 
     def search(self, text: str) -> list[int]:
         """Return the concepts with a text in the label or in a word, the best matches first: equal

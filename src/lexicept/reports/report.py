@@ -26,6 +26,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.measures import NDCG, explanations, measure_named
 from lexicept.progress import Progress, silent
 from lexicept.sanitize import around, one_line, shortened
+from lexicept.weighting import usefulness
 
 FOLDER = Path(__file__).parent
 
@@ -102,9 +103,8 @@ def _topics(index: IndexReader, vocabulary: str) -> dict[str, Any]:
         names = [atlas.labels[number] for number in telling]
         cards = [_card(index, atlas[number]) for number in telling]
     else:
-        df = index.engine.df[index.span(vocabulary)].astype(np.float64)
-        idf = np.log1p((len(index) - df + 0.5) / (df + 0.5))
-        order = np.argsort(-df * idf**2, kind="stable")[:TELLING]
+        df = index.engine.df[index.span(vocabulary)]
+        order = np.argsort(-usefulness(len(index), df), kind="stable")[:TELLING]
         names = [index.weigher.term((vocabulary, int(n))) for n in order if df[n]]
     # A number tells two concepts of one name apart; here the name alone is enough.
     names = [re.sub(r" ?#\d+$", "", one_line(name)) for name in names]
