@@ -1,9 +1,9 @@
 """Fields on disk: a column for each field of a collection, memory-mapped.
 
-``fields.json`` lists the fields. FieldColumn n is ``n.values.npy``, with the documents' places in
-``n.offsets.npy`` for lists, and the distinct texts of keywords, ordered by ``keyword_order``, in
-``n.terms``. A missing value is -1 for keywords, ``MISSING`` for whole numbers and dates, and NaN
-for numbers with fractions.
+``fields.json`` lists the fields. Column n is ``n.values.npy``, with the bounds of each document's
+values in ``n.offsets.npy`` for lists, and the distinct texts of keywords, ordered by
+``keyword_order``, in ``n.terms``. A missing value is -1 for keywords, ``MISSING`` for whole numbers
+and dates, and NaN for numbers with fractions.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
         (branch, tag or commit), without running code from the folder.
 
         Raises InputError for anything but a saved encoder here, on the hub or in the hub's cache;
-        ``converters.open_encoder`` opens models of other libraries too.
+        ``converters.reading.open_encoder`` opens models of other libraries too.
         """
         folder = model_folder(path, revision)
         listed = folder / "modules.json"

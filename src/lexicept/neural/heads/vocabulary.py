@@ -28,8 +28,8 @@ class VocabularyHead(Head):
 
     It computes ``v = rows · LayerNorm(act(dense · h)) + bias`` for an encoder and ``v = rows ·
     RMSNorm(h)`` for a decoder. SPLADE uses the backbone's own rows, ESPLADE the means of sub-words'
-    rows; see ``language_heads.language_head``, ``expanded`` and ``random``. Raises InputError for
-    rows, biases and terms that differ in number, an unknown activation or norm, or a bad epsilon.
+    rows; see ``language.language_head``, ``expanded`` and ``random``. Raises InputError for rows,
+    biases and terms that differ in number, an unknown activation or norm, or a bad epsilon.
 
     Args:
         rows: [size, d]; copied.

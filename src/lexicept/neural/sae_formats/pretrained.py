@@ -52,10 +52,10 @@ def find_pretrained_sae(
     l0: float = USUAL_L0,
     pickles: bool = False,
 ) -> PretrainedSAE:
-    """Find a pretrained SAE in any of ``formats.LAYOUTS``, recognised by file names, in a folder or
-    in a repository on the hub (``google/gemma-scope-2b-pt-res``), with or without a folder inside.
-    Raises InputError if no SAE or several fit, the sizes differ from the arguments, or the headers
-    are damaged.
+    """Find a pretrained SAE in any of ``sae_formats.LAYOUTS``, recognised by file names, in a
+    folder or in a repository on the hub (``google/gemma-scope-2b-pt-res``), with or without a
+    folder inside. Raises InputError if no SAE or several fit, the sizes differ from the arguments,
+    or the headers are damaged.
 
     Args:
         layer: number of blocks before the SAE. Releases count blocks from 0: their "output of layer

@@ -56,7 +56,7 @@ class ConceptVectorizer(EncodedConcepts):
     def pretrained(
         cls, source: str, backbone: BackboneSettings, width: int | None = None
     ) -> ConceptVectorizer:
-        """Load the latents of a pretrained SAE; see ``sae.pretrained.find_pretrained_sae``.
+        """Load a pretrained SAE's latents; see ``sae_formats.pretrained.find_pretrained_sae``.
 
         Args:
             backbone: by default with the SAE's own layer.
