@@ -48,12 +48,14 @@ def read_json(path: str) -> Records[Document]:
         start = file.read(2**16).removeprefix(BOM_UTF8).lstrip()[:1]
     lines = filled_lines(path, LARGEST_ARRAY)
     head = [] if start == b"[" else list(islice(lines, 1))
-    values = _one_object(path, head[0][1]) if head else _parsed(path) if start else None
-    for location, line in chain(head, lines) if values is None else ():
-        yield location, partial(_document, location, line)
-    for position, value in enumerate(values or (), 1):
-        location = Location(path, position, "object")
-        yield location, partial(_document, location, value)
+    entries: Iterator[tuple[Location, Any]] = chain(head, lines)
+    values = _one_object(path, head[0][1]) if head else None
+    if start == b"[":
+        values = _parsed(path)
+    if values is not None:
+        entries = ((Location(path, n, "object"), value) for n, value in enumerate(values, 1))
+    for location, line_or_value in entries:
+        yield location, partial(_document, location, line_or_value)
 
 
 def _one_object(path: str, first_line: bytes) -> list[Any] | None:
