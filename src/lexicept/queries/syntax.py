@@ -176,12 +176,13 @@ class _QueryParser:
         after = self._text[end : end + 1] or " "
         if negated and start["inside"] and (name or quoted) and category(after) != "Pe":
             raise InputError("a minus before a bracket leaves out a single phrase or value")
+        word = re.search(r"\w", inner) if quoted else pattern(_WORD).match(normal(inner))
         if name and inner:
             type_name = self._types[name].name
             condition = _equal(name, inner) if quoted else _condition(name, inner, type_name)
             self._conditions.append(Not(condition) if negated else condition)
             self._required.append(not negated)
-        elif re.search(r"\w", inner) if quoted else negated and pattern(_WORD).match(normal(inner)):
+        elif word and (quoted or negated):
             (self._without if negated else self._phrases).append(inner)
             self._words += [] if negated else [inner]
             self._required.append(not negated)
