@@ -313,12 +313,7 @@ class Atlas(Sequence[Concept]):
         qualities = {}
         for concept in self.useful:
             label = caseless(name_of(self.labels[concept], concept))
-            quality = by_word.get(concept, 5)
-            if text in label:
-                words = re.findall(r"\w+", label)
-                begins = any(word.startswith(text) for word in words)
-                quality = min(quality, 2 if begins else 4, 1 if text in words else 4)
-                quality = 0 if label == text else quality
+            quality = min(by_word.get(concept, 5), _label_quality(label, text))
             if quality < 5:
                 qualities[concept] = quality
         ordered = sorted(qualities, key=lambda concept: qualities[concept])
@@ -343,6 +338,18 @@ class Atlas(Sequence[Concept]):
 def digest(content: str) -> int:
     """Return 64 bits of a hash, to recognise a changed document."""
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
+
+
+def _label_quality(label: str, text: str) -> int:
+    """Return how a label has a text: 0 whole, 1 as a word, 2 beginning a word, 4 inside, 5 not."""
+    if text not in label:
+        return 5
+    if text == label:
+        return 0
+    words = re.findall(r"\w+", label)
+    if text in words:
+        return 1
+    return 2 if any(word.startswith(text) for word in words) else 4
 
 
 def unique_labels(labels: Sequence[str], changed: Collection[int] | None = None) -> list[str]:
