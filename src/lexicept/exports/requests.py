@@ -24,7 +24,7 @@ from lexicept.exports.servers import (
     indices_and_values,
 )
 from lexicept.fields.columns import FieldColumns
-from lexicept.fields.filters import RANGE, All, Condition, Expression, Not, Some, all_of
+from lexicept.fields.filters import RANGE, All, Condition, Expression, Not, Some
 from lexicept.fields.matching import bounds_of, matching_terms
 from lexicept.fields.values import Scalar, iso
 from lexicept.index.reader import IndexReader
@@ -62,8 +62,9 @@ def query_body(
     if not vector.dimensions.size:
         raise InputError(f"the query {query.text!r:.80} has no word or concept of the index")
     scale = 0.0 if index.vectors is None else index.vectors.settings.scale
-    conditions = [each for each in (query.condition, query.filter) if each is not None]
-    expression = _resolved(all_of(conditions), index.fields) if conditions else None
+    expression = query.conditions.expression
+    if expression is not None:
+        expression = _resolved(expression, index.fields)
     # Documents with passages are exported as these.
     hidden = [index.ids[entry] for name in query.hidden for entry in index.entries_of(name)]
     query = replace(query, hidden=tuple(hidden))

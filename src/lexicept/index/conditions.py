@@ -14,7 +14,7 @@ from lexicept.engines import PostingsEngine
 from lexicept.engines.mask import Mask
 from lexicept.errors import InputError
 from lexicept.fields.columns import FieldColumn, FieldColumns, ValueCount
-from lexicept.fields.filters import Condition, Filter, all_of, parse
+from lexicept.fields.filters import Condition, Filter, parse
 from lexicept.fields.matching import Flags, matching
 from lexicept.index.passages import Passages
 from lexicept.index.query_encoders import VocabularyEncoder
@@ -113,12 +113,9 @@ class ConditionMasks:
         """Return the mask of the documents that meet conditions. Raises InputError for a condition
         that does not fit the fields, a phrase without a searched word, or an unknown hidden
         document."""
-        expressions = [each for each in (query.condition, query.filter) if each is not None]
         allowed = np.ones(len(self._stored.ids), bool)
-        if expressions:
-            fitting = self._field_masks.matching(
-                expressions[0] if len(expressions) == 1 else all_of(expressions)
-            )
+        if (expression := query.expression) is not None:
+            fitting = self._field_masks.matching(expression)
             if not (query.phrases or query.without or query.hidden):
                 return fitting
             allowed &= fitting.allowed

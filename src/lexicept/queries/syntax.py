@@ -69,6 +69,12 @@ class Conditions(NamedTuple):
     hidden: tuple[str, ...]
     filter: Expression | None
 
+    @property
+    def expression(self) -> Expression | None:
+        """The conditions on fields together; None without any."""
+        given = [each for each in (self.condition, self.filter) if each is not None]
+        return all_of(given) if given else None
+
 
 @dataclass(frozen=True)
 class ParsedQuery:
