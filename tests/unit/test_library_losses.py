@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM
 
 from lexicept.neural.backbones.loading import quiet_transformers
-from lexicept.neural.converters.reading import Kind, read_model
+from lexicept.neural.converters.reading import ModelLayout, read_model
 from lexicept.neural.encoders.encoder import Encoder
 from support.tiny import WORDS, bert_sizes, save_bert
 
@@ -87,7 +87,7 @@ def plain(masked):
 @pytest.fixture(scope="module")
 def own(masked):
     """The same weights as an encoder that reads long texts in windows."""
-    encoder = read_model(masked, Kind.splade)
+    encoder = read_model(masked, ModelLayout.splade)
     encoder.backbone.cut(None, None)
     return encoder
 

@@ -17,8 +17,8 @@ from lexicept.index.reader import IndexReader
 from lexicept.storage.workspace import new_folder, refuse_existing
 
 if TYPE_CHECKING:
-    from lexicept.neural.converters.reading import Kind
-    from lexicept.neural.encoders.onnx_export import Number
+    from lexicept.neural.converters.reading import ModelLayout
+    from lexicept.neural.encoders.onnx_export import WeightFormat
     from lexicept.neural.sae.model import SAE
 
 Layout = Literal[
@@ -88,15 +88,15 @@ def convert(
     from lexicept.neural.converters.reading import find_model
 
     source, texts = model_of(source)
-    folder, kind = find_model(source)
-    if kind is None or (kind == "lexicept" and to in SAE_LIBRARIES):
-        model = source if kind is None else str(folder)
+    folder, layout = find_model(source)
+    if layout is None or (layout == "lexicept" and to in SAE_LIBRARIES):
+        model = source if layout is None else str(folder)
         return _convert_sae(model, target, to, layer, width, l0, texts)
     if any(value is not None for value in (layer, width, l0)):
         raise InputError(f"{source} is a model: layer, width and l0 are options of SAEs")
     if to == "onnx":
         require("onnx", "onnx", "onnxruntime", "onnxscript")
-    return _convert_model(source, folder, kind, to, target, number or "float32")
+    return _convert_model(source, folder, layout, to, target, number or "float32")
 
 
 def model_of(source: str) -> tuple[str, Sequence[str] | None]:
@@ -169,24 +169,24 @@ def _fit_decoder(sae: SAE, source: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _convert_model(
-    source: str, folder: Path, kind: Kind, to: str, out: Path, number: Number
+    source: str, folder: Path, layout: ModelLayout, to: str, out: Path, number: WeightFormat
 ) -> dict[str, Any]:
     from lexicept.encoding.hub import CARD
-    from lexicept.neural.converters.reading import Kind, open_encoder
+    from lexicept.neural.converters.reading import ModelLayout, open_encoder
     from lexicept.neural.converters.writing import write_model
     from lexicept.neural.encoders.model_card import make_card
     from lexicept.neural.encoders.onnx_export import write_onnx
 
-    if to not in [*[layout.value for layout in Kind], "onnx"]:
+    if to not in [*ModelLayout, "onnx"]:
         raise InputError(f"{source} is a model: {to} is a layout of SAEs")
-    if kind is Kind.lexicept and to == "lexicept":
+    if layout is ModelLayout.lexicept and to == "lexicept":
         raise InputError(f"{source} is a model in lexicept's layout already")
     encoder = open_encoder(folder)
     with new_folder(out, "convert") as staged:
         if to == "onnx":
             write_onnx(encoder, staged, number)
         elif to != "lexicept":
-            write_model(encoder, Kind(to), staged)
+            write_model(encoder, ModelLayout(to), staged)
         else:
             encoder.save(str(staged), create_model_card=False)
             (staged / CARD).write_text(make_card(encoder, out.name, source))
@@ -194,7 +194,7 @@ def _convert_model(
     windows = to == "lexicept" and backbone.max_document_tokens is None
     cut = "windows of" if windows else "cut after"
     return {
-        "found": kind.value,
+        "found": layout.value,
         "source": source,
         "backbone": type(backbone.model).__name__,
         "layers": backbone.num_layers,

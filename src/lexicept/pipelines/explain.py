@@ -99,7 +99,7 @@ def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | Lib
     """Return a model by name or folder, or from a loaded encoder."""
     from sentence_transformers import SparseEncoder
 
-    from lexicept.neural.converters.reading import Kind, find_model, load_in_own_library
+    from lexicept.neural.converters.reading import ModelLayout, find_model, load_in_own_library
     from lexicept.neural.encoders.encoder import Encoder
     from lexicept.neural.vectorizers.concepts import BackboneSettings, ConceptVectorizer
     from lexicept.neural.vectorizers.library import LibraryModel
@@ -108,8 +108,8 @@ def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | Lib
         _refuse(sae_options)
         return ConceptVectorizer(model) if isinstance(model, Encoder) else LibraryModel(model)
     source = os.fspath(model)
-    folder, kind = find_model(source)
-    if kind is None:
+    folder, layout = find_model(source)
+    if layout is None:
         settings = BackboneSettings(
             os.fspath(sae_options.get("backbone", DEFAULT_BACKBONE)),
             sae_options.get("layer"),
@@ -117,7 +117,7 @@ def _load(model: Any, sae_options: Mapping[str, Any]) -> ConceptVectorizer | Lib
         )
         return ConceptVectorizer.pretrained(source, settings, sae_options.get("width"))
     _refuse(sae_options)
-    if kind is Kind.sentence_transformers:  # also models that an index can't hold
+    if layout is ModelLayout.sentence_transformers:  # also models that an index can't hold
         return LibraryModel(load_in_own_library(folder))
     return ConceptVectorizer.load(source)
 

@@ -56,7 +56,7 @@ the last ending too, without the head, which its weights tell."""
 MASKED = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
-class Kind(StrEnum):
+class ModelLayout(StrEnum):
     """A layout of model folders, recognised by its files."""
 
     sentence_transformers = "sentence-transformers"
@@ -79,7 +79,7 @@ def open_encoder(source: str | os.PathLike[str]) -> Encoder:
         )
     inner = folder / "model"
     _refuse_query_table(os.fspath(source), inner if (inner / "modules.json").exists() else folder)
-    if layout is not Kind.lexicept:
+    if layout is not ModelLayout.lexicept:
         return read_model(folder, layout)
     if not (inner / "modules.json").exists():
         return Encoder.load(folder)
@@ -90,13 +90,13 @@ def open_encoder(source: str | os.PathLike[str]) -> Encoder:
     return encoder
 
 
-def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
+def find_model(source: str | os.PathLike[str]) -> tuple[Path, ModelLayout | None]:
     """Return the folder, downloaded from the hub if necessary, and the layout of a model; None as
     the layout of anything else, such as an SAE. Raises InputError for no such folder, or a model
     that can't be loaded or makes no sparse vectors."""
     name, layout = os.fspath(source), None
     if name == MINI:
-        return MINI_FOLDER, Kind.lexicept
+        return MINI_FOLDER, ModelLayout.lexicept
     refuse_missing(name, inside=True)
     if is_name(name):
         layout = recognise(model_folder(name, files=SMALL_FILES))
@@ -108,7 +108,7 @@ def find_model(source: str | os.PathLike[str]) -> tuple[Path, Kind | None]:
     return folder, recognise(folder) if folder.is_dir() else None
 
 
-def recognise(folder: Path) -> Kind | None:
+def recognise(folder: Path) -> ModelLayout | None:
     """Return the layout of a model's folder; None if it holds no model. Raises InputError for a
     damaged configuration, a ``Router`` of encoders, or a model without language-model head."""
     modules = modules_of(folder)
@@ -116,14 +116,14 @@ def recognise(folder: Path) -> Kind | None:
     if ours and modules[0][0].endswith(".Router"):
         raise InputError(f"{folder}: queries and documents have separate encoders; one is required")
     if ours or (folder / "model" / "modules.json").exists():
-        return Kind.lexicept
+        return ModelLayout.lexicept
     if modules:
-        return Kind.sentence_transformers
+        return ModelLayout.sentence_transformers
     config = _read(folder / "config.json")
     if not {"architectures", "model_type"} & config.keys():
         return None
     _require_head(folder, config)
-    return Kind.splade
+    return ModelLayout.splade
 
 
 def _refuse_query_table(name: str, folder: Path) -> None:
@@ -154,13 +154,13 @@ def _read(path: Path) -> dict[str, Any]:
     return read_json(path, InputError) if path.exists() else {}
 
 
-def read_model(folder: Path, layout: Kind) -> Encoder:
+def read_model(folder: Path, layout: ModelLayout) -> Encoder:
     """Read a model of a layout by ``recognise``, not lexicept's, as an encoder with vectors equal
     to the model's library.
 
     Raises InputError if the model does not pool a language model's logits (CSR does not), has
     pickled weights, Python code or another similarity than the dot product, or is damaged."""
-    if layout is Kind.splade and _is_decoder(folder):
+    if layout is ModelLayout.splade and _is_decoder(folder):
         _require_safetensors(folder)
         return _read_decoder(folder)
     source = load_in_own_library(folder)

@@ -19,14 +19,14 @@ from lexicept.encoding.windows import BORDERS
 from lexicept.errors import InputError, LexiceptWarning, message_of
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.loading import quiet_transformers
-from lexicept.neural.converters.reading import Kind, require_same_logits
+from lexicept.neural.converters.reading import ModelLayout, require_same_logits
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import outer_layers, token_terms
 from lexicept.neural.heads.vocabulary import VocabularyHead
 from lexicept.storage.files import remove
 
 
-def write_model(encoder: Encoder, layout: Kind, folder: Path) -> None:
+def write_model(encoder: Encoder, layout: ModelLayout, folder: Path) -> None:
     """Write an encoder into an empty folder so that other libraries load it, without lexicept and
     without any code.
 
@@ -70,14 +70,14 @@ def write_model(encoder: Encoder, layout: Kind, folder: Path) -> None:
     remove(work)
 
 
-def refusal(encoder: Encoder, layout: Kind) -> str | None:
+def refusal(encoder: Encoder, layout: ModelLayout) -> str | None:
     """Return the encoder's first property without a place in a layout; None without any."""
     backbone, head = encoder.backbone, encoder.head
     settings = head.settings
     # Limits that a layout has no place for.
     limits = ("query_k", "document_k", "query_max_active_dims", "document_max_active_dims")
     limited = [name for name in limits if getattr(settings, name) is not None]
-    pools_itself = layout is Kind.splade
+    pools_itself = layout is ModelLayout.splade
     if not pools_itself and settings.query_max_active_dims == settings.document_max_active_dims:
         limited = [name for name in limited if name not in limits[2:]]
     if settings.pruning != "weight" and settings.query_max_active_dims is not None:

@@ -26,7 +26,7 @@ from lexicept.neural.heads.base import Head
 from lexicept.neural.kernels.linear_outputs import fire
 from lexicept.storage.files import write_json
 
-Number = Literal["float32", "int8"]
+WeightFormat = Literal["float32", "int8"]
 """Format of the weights of the blocks."""
 
 DESCRIPTION = "onnx.json"
@@ -97,7 +97,7 @@ def _largest(values: Tensor, limit: int) -> Tensor:
     return torch.zeros_like(values).scatter(-1, indices, largest)
 
 
-def write_onnx(encoder: Encoder, folder: Path, number_format: Number = "float32") -> dict[str, Any]:
+def write_onnx(encoder: Encoder, folder: Path, weights: WeightFormat = "float32") -> dict[str, Any]:
     """Write an encoder into an empty folder as graphs: ``model.onnx``, or ``document.onnx`` and
     ``query.onnx`` if the head treats queries and documents differently; tokenizer; and
     ``onnx.json``, whose content is returned.
@@ -125,13 +125,13 @@ def write_onnx(encoder: Encoder, folder: Path, number_format: Number = "float32"
     for side, name in files.items():
         if not (folder / name).exists():
             _export(backbone, head, side, folder / name)
-            if number_format == "int8":
+            if weights == "int8":
                 _quantise(folder / name)
     backbone.tokenizer.save_pretrained(folder)
     longest = {side: backbone.max_tokens(side) or backbone.window for side in sides}
     description = {
         "graphs": files,
-        "number": number_format,
+        "number": weights,
         "dimensions": head.size,
         "inputs": ["input_ids", "attention_mask"],
         "outputs": list(OUTPUTS),

@@ -21,7 +21,7 @@ from lexicept.corpora import Qrel
 from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.backbones.backbone import Backbone
 from lexicept.neural.backbones.lora import has_adapters, merge_adapters
-from lexicept.neural.converters.reading import Kind
+from lexicept.neural.converters.reading import ModelLayout
 from lexicept.neural.converters.writing import names_own_subwords, refusal
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.sae.cached_states import CachedStates
@@ -147,7 +147,7 @@ def _claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[N
 
 def _announce(encoder: Encoder, config: TrainingConfig) -> None:
     """Warn that a SPLADE will not be written for other libraries, before it is trained."""
-    layouts = (Kind.splade, Kind.sentence_transformers)
+    layouts = (ModelLayout.splade, ModelLayout.sentence_transformers)
     learned = "query_scale has no place there (loss.words)" if config.loss.words else None
     reasons = {layout: learned or refusal(encoder, layout) for layout in layouts}
     if names_own_subwords(encoder):
