@@ -253,14 +253,14 @@ class Contents(LazySequence[str]):
 
 
 def write_documents(
-    folder: Path, documents: Iterable[Document], kinds: Mapping[str, FieldType] = NOTHING
+    folder: Path, documents: Iterable[Document], types: Mapping[str, FieldType] = NOTHING
 ) -> int:
     """Store documents one by one, or their passages; return how many were stored. Raises InputError
     for a bad document, an id twice, or more documents than an index holds; errors name the file, or
     the document's number from 1.
 
     Args:
-        kinds: the kinds of the fields of an index that the documents are added to.
+        types: the types of the fields of the index that gets the documents.
     """
     if not isinstance(documents, DocumentStream):  # which checks its own
         records = (
@@ -274,10 +274,10 @@ def write_documents(
         TextWriter(part / "ids") as ids,
         TextWriter(part / "titles") as titles,
         TextWriter(part / "texts") as texts,
-        FieldWriter(folder / "fields", kinds) as fields,
+        FieldWriter(folder / "fields", types) as fields,
         PassageWriter(folder) as passages,
     ):
-        for document in documents.with_types(kinds):
+        for document in documents.with_types(types):
             if document.passages:
                 passages.append(document, count)
             for entry in rows(document):

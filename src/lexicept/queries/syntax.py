@@ -211,7 +211,7 @@ def _equal(name: str, value: Scalar) -> Condition:
 
 
 def _condition(name: str, value: str, type_name: str) -> Expression:
-    """Return the condition ``name:value`` on a field of a kind."""
+    """Return the condition ``name:value`` on a field of a type."""
     compared, between = _COMPARED.fullmatch(value), _RANGE.fullmatch(value)
     ends = [("=", value)]
     if compared is not None:
