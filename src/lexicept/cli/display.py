@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lexicept.corpora import Document
-from lexicept.corpora.records import fields_without_folders
+from lexicept.corpora.records import shown_fields
 from lexicept.explanation.contributions import (
     Span,
     WholePart,
@@ -46,8 +46,8 @@ def results_table(query: str, hits: Sequence[Hit], snippets: Sequence[str]) -> T
     for hit, snippet in zip(hits, snippets, strict=True):
         document, explanation = hit.document, hit.explanation
         body = _heading(document, []).append("\n")
-        if known := _fields_line(document):
-            fields = textwrap.shorten(known, SNIPPET, placeholder="…")
+        if known := " · ".join(f"{name} {text}" for name, text in shown_fields(document)):
+            fields = textwrap.shorten(safe(known), SNIPPET, placeholder="…")
             body.append(f"{fields}\n", style="dim")
         body.append(safe(snippet))
         if explanation is not None and (largest := _largest(explanation)):
@@ -63,15 +63,6 @@ def facets_table(counts: Mapping[str, Sequence[ValueCount]]) -> Table:
         for number, (value, documents) in enumerate(values):
             table.add_row(plain("" if number else name), f"{documents:,}", plain(str(value)))
     return table
-
-
-def _fields_line(document: Document) -> str:
-    """Return a document's fields, without the folders of its id, in one line."""
-    listed = (
-        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in fields_without_folders(document).items()
-    )
-    return safe(" · ".join(listed))
 
 
 def explanation_view(explanation: Explanation, document: Document) -> Group:

@@ -247,6 +247,12 @@ def fields_without_folders(document: Document) -> Fields:
     return {n: value for n, value in document.fields.items() if not (shown and n == FOLDER_FIELD)}
 
 
+def shown_fields(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value, as text, of each field of ``fields_without_folders``."""
+    for name, value in fields_without_folders(document).items():
+        yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def id_of(name: str) -> str:
     """Return the id of a path in a folder, or of a record in a file there: whitespace, control
     characters, % and # are percent-encoded, so that no two share an id."""

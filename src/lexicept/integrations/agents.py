@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from lexicept.corpora import Document
-from lexicept.corpora.records import fields_without_folders
+from lexicept.corpora.records import shown_fields
 from lexicept.errors import InputError, LexiceptError
 from lexicept.explanation.contributions import WholePart, largest_first, shown_term, spelled
 from lexicept.index.dimensions import numbers_by_dimension
@@ -303,11 +303,7 @@ def _results(hits: Hits, notes: Iterable[str]) -> str:
 def _heading(document: Document, score: float | None = None) -> str:
     """Return a document's id, title, score and fields in a line or two."""
     title = f" {one_line(document.title)}" if document.title else ""
-    values = (
-        f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in fields_without_folders(document).items()
-    )
-    fields = one_line("; ".join(values))
+    fields = one_line("; ".join(f"{name}: {text}" for name, text in shown_fields(document)))
     fields = f"\n{shortened(fields, SNIPPET)}" if fields else ""
     scored = "" if score is None else f" (score {score:.4g})"
     return f"[{_id(document.id)}]{shortened(title, SNIPPET)}{scored}{fields}"
