@@ -150,10 +150,7 @@ def _print_results(query: str, hits: Hits, counts: Mapping[str, Sequence[ValueCo
     from lexicept.index.results import SHARES
 
     nothing = "no results" if hits.note else f"no results: no document {SHARES}"
-    notes = [hits.note] if hits.note else []
-    if hits.did_you_mean:
-        notes.append(f"did you mean: {hits.did_you_mean}")
-    for note in notes:
+    for note in hits.notes:
         Console(stderr=True).print(plain(note, "yellow"), soft_wrap=True)
     if hits.added:
         show(plain(f"added to the query: {_added(hits.added)}", "dim"))

@@ -99,6 +99,12 @@ class Hits(list[Hit]):
             clauses.append(f"no document that meets the conditions {SHARES}")
         return "; ".join(["nothing matches well"] * self.weak + clauses)
 
+    @property
+    def notes(self) -> list[str]:
+        """``note`` and ``did_you_mean`` as sentences, as far as there are any."""
+        meant = f"did you mean: {self.did_you_mean}" if self.did_you_mean else ""
+        return [*filter(None, (self.note, meant))]
+
     @cached_property
     def weak(self) -> bool:
         """True if nothing matches well, whatever ``top_k``; see ``matches_badly``. False for a

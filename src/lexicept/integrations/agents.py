@@ -106,10 +106,7 @@ class AgentTools:
         result has the document's id, title, fields and a passage. Read a whole document with
         get_document, and ask explain why it was found."""
         hits = self._fresh().search(query, top_k, vocabulary=vocabulary, filter=filter)
-        notes = [hits.note] if hits.note else []
-        if hits.did_you_mean:
-            notes.append(f"did you mean: {hits.did_you_mean}")
-        return _results(hits, notes)
+        return _results(hits, hits.notes)
 
     def similar_documents(self, document_id: DocumentId, top_k: TopK = 5) -> str:
         """Find similar documents: documents with the same words and concepts, best first."""
