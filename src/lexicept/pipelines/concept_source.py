@@ -16,7 +16,7 @@ from lexicept.errors import InputError, ParameterError
 from lexicept.index.builder import IndexBuilder
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress
-from lexicept.storage.files import read_json
+from lexicept.storage.files import json_if_present
 from lexicept.vectors import Floats
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class ConceptSource:
     def _prompts(self) -> dict[str, str]:
         """Return the prompts of a named backbone: given, or those of its configuration."""
         path = Path(fetch(self.backbone), "config_sentence_transformers.json")
-        config = read_json(path, InputError) if path.exists() else {}
+        config = json_if_present(path, InputError)
         changes = {"query": self.settings.query_prompt, "document": self.settings.document_prompt}
         prompts, default = config.get("prompts", {}), config.get("default_prompt_name")
         return {

@@ -171,6 +171,11 @@ def read_json(path: Path, refuse: type[LexiceptError] = IndexFormatError) -> dic
     return parse_json(raw, path, refuse)
 
 
+def json_if_present(path: Path, refuse: type[LexiceptError] = IndexFormatError) -> dict[str, Any]:
+    """Return the JSON object in a file, an empty one without the file; see ``read_json``."""
+    return read_json(path, refuse) if path.exists() else {}
+
+
 def parse_json(
     raw: bytes, path: Path, refuse: type[LexiceptError] = IndexFormatError
 ) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage.files import (
     disk_errors,
     first_difference,
+    json_if_present,
     make_folder,
     move,
     read_json,
@@ -239,8 +240,7 @@ class Workspace:
         return self.folder / name
 
     def _read(self) -> dict[str, Any]:
-        path = self.folder / SETTINGS
-        return read_json(path) if path.exists() else {}
+        return json_if_present(self.folder / SETTINGS)
 
     def _kept_paths(self) -> list[Path]:
         """Return the files and folders that are neither bookkeeping nor staged."""

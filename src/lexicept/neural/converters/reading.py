@@ -37,7 +37,7 @@ from lexicept.neural.backbones.loading import (
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.language import language_head, library_settings
 from lexicept.neural.heads.vocabulary import VocabularyHead
-from lexicept.storage.files import read_json
+from lexicept.storage.files import json_if_present
 from lexicept.storage.texts import TextStore
 
 WEIGHT_FILES = ("query_token_weights.txt", "idf.json")
@@ -119,7 +119,7 @@ def recognise(folder: Path) -> ModelLayout | None:
         return ModelLayout.lexicept
     if modules:
         return ModelLayout.sentence_transformers
-    config = _read(folder / "config.json")
+    config = json_if_present(folder / "config.json", InputError)
     if not {"architectures", "model_type"} & config.keys():
         return None
     _require_head(folder, config)
@@ -147,11 +147,6 @@ def _require_head(folder: Path, config: Mapping[str, Any]) -> None:
     if not fits:
         name = str(classes[0]) if classes else f"a {model_type}"
         raise InputError(f"{folder}: {name:.80} has no masked or causal language-model head")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return a file's JSON object; an empty one if there is no such file."""
-    return read_json(path, InputError) if path.exists() else {}
 
 
 def read_model(folder: Path, layout: ModelLayout) -> Encoder:
@@ -247,7 +242,7 @@ def check_backbone(name: str, *, own_head: bool) -> None:
     part; warn about the prompts of a dense model. ``own_head``: the encoder's language head is
     trained too, not a new SAE."""
     folder = Path(fetch(name))
-    config = _read(folder / "config_sentence_transformers.json")
+    config = json_if_present(folder / "config_sentence_transformers.json", InputError)
     types = [module_type for module_type, _ in modules_of(folder)]
     sparse = any("sparse_encoder" in name or name.startswith("lexicept.") for name in types)
     prompts = config.get("prompts")
@@ -267,7 +262,7 @@ def check_backbone(name: str, *, own_head: bool) -> None:
 
 
 def _is_decoder(folder: Path) -> bool:
-    config = _read(folder / "config.json")
+    config = json_if_present(folder / "config.json", InputError)
     if not (classes := config.get("architectures")):
         return config.get("model_type") not in MASKED
     return any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in classes)

@@ -22,7 +22,7 @@ from lexicept.neural.backbones.loading import (
     quiet_transformers,
 )
 from lexicept.neural.heads.vocabulary import VocabularyHead
-from lexicept.storage.files import disk_errors, read_json
+from lexicept.storage.files import disk_errors, json_if_present, read_json
 
 
 def language_head(name: str, *, trained: bool = False) -> VocabularyHead:
@@ -77,8 +77,8 @@ def library_settings(folder: Path) -> HeadSettings:
     if not poolings:
         return HeadSettings()
     pooling = read_json(poolings[0] / "config.json", InputError)
-    config = folder / "config_sentence_transformers.json"
-    limit = read_json(config, InputError).get("max_active_dims") if config.exists() else None
+    config = json_if_present(folder / "config_sentence_transformers.json", InputError)
+    limit = config.get("max_active_dims")
     two_logarithms = pooling.get("activation_function") == "log1p_relu"
     strategy = pooling.get("pooling_strategy", "max")
     if two_logarithms and strategy != "max":
