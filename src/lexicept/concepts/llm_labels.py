@@ -26,6 +26,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.updates import relabel
 from lexicept.progress import Progress, silent
 from lexicept.sanitize import around, one_line
+from lexicept.storage.files import beside
 from lexicept.storage.workspace import GrowingFile, Workspace
 
 MOST_WORDS = 5
@@ -112,7 +113,7 @@ def label_index(
     whole = Path(path).resolve()
     labelled_atlas(index)  # before anything is written
     settings = {"concepts": _fingerprint(index), "model": endpoint.model}
-    out = whole.with_name(f"{whole.name}.labels")
+    out = beside(whole, ".labels")
     with Workspace(out, "label", settings, restart=restart) as work:
         labels = label_concepts(index, count, endpoint, work.growing("labels.jsonl"), progress)
         if labels.labels:

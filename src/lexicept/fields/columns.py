@@ -23,7 +23,7 @@ from lexicept.fields.normal_forms import normal
 from lexicept.fields.values import FieldType, Scalar, Value, iso, period
 from lexicept.kernels.field_values import count_values
 from lexicept.storage.arrays import load_array
-from lexicept.storage.files import read_json
+from lexicept.storage.files import beside, read_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Integers
 
@@ -62,19 +62,17 @@ class FieldColumn:
         if type_name not in KINDS or type(multiple) is not bool or type(days) is not bool:
             raise IndexFormatError(f"{prefix.parent / LISTING} is damaged: {description!r:.80}")
         types = {"keyword": [np.int32], "number": [np.int64, np.float64], "date": [np.int64]}
-        values = load_array(prefix.with_name(f"{prefix.name}.values.npy"), types[type_name])
+        values = load_array(beside(prefix, ".values.npy"), types[type_name])
         offsets, count = None, values.size
         if multiple:
-            offsets = load_array(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+            offsets = load_array(beside(prefix, ".offsets.npy"), np.int64)
             count = offsets.size - 1
             sound = offsets.size and offsets[0] == 0 and offsets[-1] == values.size
             if not sound or bool((np.diff(offsets) < 0).any()):
                 raise IndexFormatError(f"{prefix}: its values do not match its offsets")
         if count != num_documents:
             raise IndexFormatError(f"{prefix}: values of {count} documents, not {num_documents}")
-        terms = None
-        if type_name == "keyword":
-            terms = TextStore(prefix.with_name(f"{prefix.name}.terms"))
+        terms = TextStore(beside(prefix, ".terms")) if type_name == "keyword" else None
         return cls(FieldType(type_name, multiple), days, values, offsets, terms)
 
     @property

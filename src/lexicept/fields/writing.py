@@ -24,7 +24,7 @@ from lexicept.fields.values import (
     parse_date,
 )
 from lexicept.storage.arrays import save_array
-from lexicept.storage.files import disk_errors, write_json
+from lexicept.storage.files import beside, disk_errors, write_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Integers, indptr_of
 
@@ -54,15 +54,14 @@ class _NewColumn(NamedTuple):
             term_codes = {text: code for code, text in enumerate(order)}
             values = np.array([term_codes[text] for text in texts], np.int32)[codes]
             missing = -1
-            TextStore.write(prefix.with_name(f"{prefix.name}.terms"), order)
+            TextStore.write(beside(prefix, ".terms"), order)
         days = self.type.name == "date" and not (values % DAY).any()
         if self.type.multiple:
-            offsets = indptr_of(self.counts)
-            save_array(prefix.with_name(f"{prefix.name}.offsets.npy"), offsets)
+            save_array(beside(prefix, ".offsets.npy"), indptr_of(self.counts))
         else:
             present, values = values, np.full(self.counts.size, missing, values.dtype)
             values[self.counts > 0] = present
-        save_array(prefix.with_name(f"{prefix.name}.values.npy"), values)
+        save_array(beside(prefix, ".values.npy"), values)
         return {"kind": self.type.name, "many": self.type.multiple, "days": bool(days)}
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from lexicept.errors import IndexFormatError
-from lexicept.storage.files import disk_errors
+from lexicept.storage.files import beside, disk_errors
 from lexicept.vectors import Integers, indptr_of
 
 
@@ -236,4 +236,4 @@ class CSRWriter(BlockWriter):
 
 
 def _file(prefix: Path, name: str) -> Path:
-    return prefix.with_name(f"{prefix.name}.{name}.npy")
+    return beside(prefix, f".{name}.npy")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lexicept.errors import IndexFormatError, InputError, LexiceptError, LexiceptWarning
-from lexicept.storage.files import read_json, remove, write_json
+from lexicept.storage.files import beside, read_json, remove, write_json
 from lexicept.storage.manifest import check_files, describe_files
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ def cached(path: Path, make: Callable[[], object], read: Callable[[Path], T]) ->
     which ``read`` raises a LexiceptError, is made again, with a warning. ``make`` publishes
     ``path``; an InputError is ignored if another process has published.
     """
-    record = path.with_name(f"{path.name}.checksums.json")
+    record = beside(path, ".checksums.json")
     if path.exists():
         try:
             if record.exists():

@@ -98,6 +98,11 @@ def replacing(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
             raise
 
 
+def beside(path: Path, ending: str) -> Path:
+    """Return the path beside another whose name goes on with ``ending``."""
+    return path.with_name(f"{path.name}{ending}")
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder with missing parents, and flush the names to disk."""
     if not folder.is_dir():

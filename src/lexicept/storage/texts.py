@@ -15,7 +15,7 @@ import numpy as np
 
 from lexicept.errors import IndexFormatError
 from lexicept.storage.arrays import ArrayWriter, BlockWriter, let_go, load_array
-from lexicept.storage.files import disk_errors
+from lexicept.storage.files import beside, disk_errors
 from lexicept.storage.sequences import LazySequence
 from lexicept.vectors import Integers
 
@@ -31,8 +31,8 @@ class TextStore(LazySequence[str]):
     IndexFormatError for missing or damaged files; on reading, a text that is not UTF-8."""
 
     def __init__(self, prefix: Path) -> None:
-        self._offsets = load_array(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
-        path = prefix.with_name(f"{prefix.name}.bin")
+        self._offsets = load_array(beside(prefix, ".offsets.npy"), np.int64)
+        path = beside(prefix, ".bin")
         if not path.is_file():
             raise IndexFormatError(f"{path}: missing")
         sound = (
@@ -151,9 +151,9 @@ class TextWriter(BlockWriter):
     def __init__(self, prefix: Path) -> None:
         self.count = 0
         with ExitStack() as files:
-            offsets = ArrayWriter(prefix.with_name(f"{prefix.name}.offsets.npy"), np.int64)
+            offsets = ArrayWriter(beside(prefix, ".offsets.npy"), np.int64)
             self._offsets = files.enter_context(offsets)
-            self._path = prefix.with_name(f"{prefix.name}.bin")
+            self._path = beside(prefix, ".bin")
             self._file = files.enter_context(self._path.open("wb"))
             self._open = files.pop_all()
         self._end = 0

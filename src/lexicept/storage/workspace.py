@@ -36,6 +36,7 @@ from typing import Any, Self
 
 from lexicept.errors import IndexFormatError, InputError
 from lexicept.storage.files import (
+    beside,
     disk_errors,
     first_difference,
     json_if_present,
@@ -92,7 +93,7 @@ class Workspace:
         self._task, self._overwrite, self._in_place = task, overwrite, in_place
         if not in_place:
             self._refuse_existing()
-            self.folder = self.out.with_name(f"{self.out.name}.partial")
+            self.folder = beside(self.out, ".partial")
         self._parents = [path for path in self.folder.parents if not path.exists()]
         # An empty ``.partial`` folder is of an interrupted call or a process that has just begun.
         self._was_empty = in_place and self.folder.is_dir() and not any(self.folder.iterdir())
@@ -309,7 +310,7 @@ class GrowingFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = self.done = 0
-        self._state = path.with_name(f"{path.name}.state.json")
+        self._state = beside(path, ".state.json")
         self._digest = hashlib.sha256()
         with suppress(IndexFormatError, OSError):
             self._resume()
@@ -357,7 +358,7 @@ class Units:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lines = GrowingFile(folder.with_name(f"{folder.name}.jsonl"))
+        self._lines = GrowingFile(beside(folder, ".jsonl"))
         self._finished = {unit["unit"]: unit for unit in map(json.loads, self._lines.lines())}
 
     def facts(self, unit: str) -> dict[str, Any] | None:
