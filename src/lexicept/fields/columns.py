@@ -22,7 +22,7 @@ from lexicept.errors import IndexFormatError
 from lexicept.fields.normal_forms import normal
 from lexicept.fields.values import FieldType, Scalar, Value, iso, period
 from lexicept.kernels.field_values import count_values
-from lexicept.storage.arrays import load_array
+from lexicept.storage.arrays import are_offsets, load_array
 from lexicept.storage.files import beside, read_json
 from lexicept.storage.texts import TextStore
 from lexicept.vectors import Integers
@@ -67,8 +67,7 @@ class FieldColumn:
         if multiple:
             offsets = load_array(beside(prefix, ".offsets.npy"), np.int64)
             count = offsets.size - 1
-            sound = offsets.size and offsets[0] == 0 and offsets[-1] == values.size
-            if not sound or bool((np.diff(offsets) < 0).any()):
+            if not are_offsets(offsets, values.size):
                 raise IndexFormatError(f"{prefix}: its values do not match its offsets")
         if count != num_documents:
             raise IndexFormatError(f"{prefix}: values of {count} documents, not {num_documents}")

@@ -166,6 +166,12 @@ def _rows(prefix: Path, columns: int, row_indices: Integers) -> sp.csr_array:
     return sp.csr_array((values, indices, indptr), shape=(row_indices.size, columns))
 
 
+def are_offsets(offsets: Integers, size: int) -> bool:
+    """Return True for the bounds of n runs of ``size`` items in all [n + 1]."""
+    ends = offsets.size > 0 and offsets[0] == 0 and offsets[-1] == size
+    return bool(ends and (np.diff(offsets) >= 0).all())
+
+
 def _misfit(prefix: Path) -> IndexFormatError:
     return IndexFormatError(f"{prefix}: the files of this matrix do not fit together")
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lexicept.errors import IndexFormatError
-from lexicept.storage.arrays import ArrayWriter, BlockWriter, let_go, load_array
+from lexicept.storage.arrays import ArrayWriter, BlockWriter, are_offsets, let_go, load_array
 from lexicept.storage.files import beside, disk_errors
 from lexicept.storage.sequences import LazySequence
 from lexicept.vectors import Integers
@@ -35,13 +35,7 @@ class TextStore(LazySequence[str]):
         path = beside(prefix, ".bin")
         if not path.is_file():
             raise IndexFormatError(f"{path}: missing")
-        sound = (
-            self._offsets.size > 0
-            and self._offsets[0] == 0
-            and self._offsets[-1] == path.stat().st_size
-            and bool((np.diff(self._offsets) >= 0).all())
-        )
-        if not sound:
+        if not are_offsets(self._offsets, path.stat().st_size):
             raise IndexFormatError(f"{path}: its size does not match its offsets")
         self._path = path
         self._bytes: bytes | mmap.mmap = b""  # an empty file can't be mapped
