@@ -45,14 +45,20 @@ def working(activity: str) -> Iterator[None]:
         yield
 
 
-def open_to_search(path: Path, choice: SearchVocabulary | None = None) -> tuple[Index, str | None]:
-    """Return an opened index, and the vocabulary to search alone, or None for all of them."""
+def open_to_search(
+    path: Path, choice: SearchVocabulary | None = None, boost: str | None = None
+) -> tuple[Index, dict[str, Any]]:
+    """Return an opened index, and options of its searches: the vocabulary to search alone, or None
+    for all of them, and the factors of ``--boost``, if given."""
     from lexicept.pipelines.index import open as open_index
     from lexicept.pipelines.opened import single_vocabulary
 
     with working("opening index"):
         index = open_index(path)
-        return index, single_vocabulary(index.reader, choice)
+        options: dict[str, Any] = {"vocabulary": single_vocabulary(index.reader, choice)}
+    if boost is not None:
+        options["boosts"] = read_factors("--boost", boost.split(","))
+    return index, options
 
 
 def ignored_ids(ignored: bool) -> str:

@@ -126,9 +126,9 @@ def sweep(
     """
     from lexicept.pipelines.sweep import sweep
 
-    opened, name = open_to_search(index, vocabulary)
+    opened, searched = open_to_search(index, vocabulary)
     with opened:
-        result = sweep(opened, **options, vocabulary=name, progress=True)
+        result = sweep(opened, **options, **searched, progress=True)
     ignored = options.get("ignore_identical_ids", False)
     if as_json:
         best = [point.to_json() for point in result.front]

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexicept.cli.common import (
-    SearchVocabulary,
-    open_to_search,
-    print_json,
-    read_factors,
-    show,
-    working,
-)
+from lexicept.cli.common import SearchVocabulary, open_to_search, print_json, show, working
 from lexicept.cli.declarations import takes
 from lexicept.errors import InputError
 
@@ -66,12 +59,9 @@ def explain(
             option = parameter if parameter != "bidirectional" else "bidirectional or --causal"
             raise InputError(f"--{option} requires --model")
         path, query, document_id = texts
-        opened, name = open_to_search(Path(path), vocabulary)
-        boosts = None if boost is None else read_factors("--boost", boost.split(","))
+        opened, searched = open_to_search(Path(path), vocabulary, boost)
         with working("explaining"), opened:
-            explanation = opened.explain(
-                query, document_id, vocabulary=name, boosts=boosts, rescore=rescore
-            )
+            explanation = opened.explain(query, document_id, rescore=rescore, **searched)
             document = opened.document(explanation.passage or document_id)
     _print(explanation, document, out, as_json)
 

@@ -72,9 +72,8 @@ def search(
         raise InputError(f"--queries can't be combined with {other_options}")
     if queries is None and query is None and like is None:
         raise InputError("a query, --like or --queries is needed")
-    opened, name = open_to_search(index, vocabulary)
-    boosts = None if boost is None else read_factors("--boost", boost.split(","))
-    options |= {"vocabulary": name, "boosts": boosts}
+    opened, searched = open_to_search(index, vocabulary, boost)
+    options |= searched
     if queries is not None:
         if options.pop("explain", False):
             raise InputError("--explain can't be combined with --queries")
@@ -90,8 +89,8 @@ def search(
         hits = opened.search(text, steering=steering, feedback=relevant or feedback, **options)
         counts = {}
         if facet:
-            condition = options.get("filter")
-            counts = opened.facets(facet, query=hits.query, filter=condition, vocabulary=name)
+            limits: dict[str, Any] = {name: options.get(name) for name in ("filter", "vocabulary")}
+            counts = opened.facets(facet, query=hits.query, **limits)
     title = query or f"documents like {like}"
     if as_json:
         print_json(_results_json(title, hits, counts))
