@@ -226,11 +226,9 @@ class Objective(nn.Module):
                     sparsity = regularizers.df_flops(vectors, penalties)
                 else:
                     sparsity = self._regularizer_of[side](vectors)
-                kind = settings.kind
-                name = kind if isinstance(kind, str) else kind.name
-                terms[f"{side}_{name}"] = (
-                    weight * sparsity + 0 * self.log_scale
-                )  # of numbers, tensors
+                name = settings.kind if isinstance(settings.kind, str) else settings.kind.name
+                # An own regulariser may return a number; the sum is of tensors.
+                terms[f"{side}_{name}"] = weight * sparsity + 0 * self.log_scale
         joint = self._joint.weight_at(self.step)
         if joint:
             terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
