@@ -107,8 +107,10 @@ def as_typed(
     less than double precision get the type of the column back, so that 9.99 is 9.99."""
     import numpy as np  # texts do without
 
-    floats = {n: re.search(r"(?i)(half)?float(16)?(?!64)", str(t)) for n, t in types.items()}
-    narrow = {n: np.float16 if any(m.groups()) else np.float32 for n, m in floats.items() if m}
+    narrow: dict[str, Any] = {}
+    for name, column_type in types.items():
+        if match := re.search(r"(?i)(half)?float(16)?(?!64)", str(column_type)):
+            narrow[name] = np.float16 if any(match.groups()) else np.float32
     for record in records:
         typed = {name: record[name] for name in narrow if isinstance(record[name], float | list)}
         yield {**record, **{name: narrow[name](value) for name, value in typed.items()}}
