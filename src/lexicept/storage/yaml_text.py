@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from lexicept.errors import InputError
+from lexicept.errors import InputError, message_of
 
 LARGEST = 10_000
 """Most values of a file, where an alias counts as all values that it stands for."""
@@ -55,7 +55,7 @@ def parse_yaml(text: str) -> Any:
         prefix = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
         raise InputError(f"not YAML: {prefix}{error.problem or error.context}") from None
     except Exception as error:  # PyYAML makes dates and numbers of text, and fails in many ways
-        raise InputError(f"not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"not YAML: {message_of(error)}") from None
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
