@@ -65,10 +65,10 @@ def attended(window: Window, padding: int) -> tuple[list[int], list[int]]:
 def _stack(runs: Sequence[tuple[list[int], list[int]]], padding: int) -> dict[str, Tensor]:
     ids = [torch.tensor(token_ids) for token_ids, _ in runs]
     counted = [torch.tensor(marks) == 0 for _, marks in runs]
-    attended = [torch.ones_like(token_ids) for token_ids in ids]
+    attention = [torch.ones_like(token_ids) for token_ids in ids]
     return {
         "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
-        "attention_mask": pad_sequence(attended, batch_first=True),
+        "attention_mask": pad_sequence(attention, batch_first=True),
         "token_mask": pad_sequence(counted, batch_first=True),
     }
 
