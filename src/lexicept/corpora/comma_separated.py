@@ -121,7 +121,8 @@ def _lines(path: str, encoding: str) -> Iterator[Iterator[str]]:
             yield line.encode(BYTES).decode(encoding, "replace") if codec == BYTES else line
 
     # Lines of encodings without an incremental decoder are decoded one by one.
-    codec = "utf-8-sig" if encoding == UTF_8 else encoding if encoding[:3] == "utf" else BYTES
+    codec = encoding if encoding.startswith("utf") else BYTES
+    codec = "utf-8-sig" if encoding == UTF_8 else codec
     with (
         open_bytes(path) as file,
         # Without universal newlines a lone CR would end no line.
