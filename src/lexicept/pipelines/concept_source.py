@@ -137,10 +137,8 @@ class ConceptSource:
     ) -> Fitted:
         """Train or adapt what was loaded to the builder's documents, where that is asked for."""
         if self.packaged and not self.settings.adapt:
-            rows = loaded.encoder.head.directions
-            return Fitted(
-                loaded, names=loaded.terms, rows=rows, kept=KeptActivations(), vectors=True
-            )
+            rows, kept = loaded.encoder.head.directions, KeptActivations()
+            return Fitted(loaded, names=loaded.terms, rows=rows, kept=kept, vectors=True)
         from lexicept.neural.backbones.backbone import Backbone
         from lexicept.neural.vectorizers.concepts import ConceptVectorizer
         from lexicept.training.sae.adaptation import adapt, learn
@@ -151,12 +149,10 @@ class ConceptSource:
             return Fitted(train_concepts(builder.contents, loaded, self.training, folder, progress))
         folder = builder.work.kept("adaptation")
         if isinstance(loaded, Backbone):
-            encoder, effort, read = learn(
-                loaded, self._prompts(), builder.contents, folder, progress
-            )
-            kept = KeptActivations(encoder.backbone.known)
-            concepts = ConceptVectorizer(encoder)
-            return Fitted(concepts, False, effort, read=read, kept=kept, vectors=True, scaled=True)
+            prompts, contents = self._prompts(), builder.contents
+            encoder, effort, read = learn(loaded, prompts, contents, folder, progress)
+            concepts, kept = ConceptVectorizer(encoder), KeptActivations(encoder.backbone.known)
+            return Fitted(concepts, effort=effort, read=read, kept=kept, vectors=True, scaled=True)
         if not self.packaged:
             return Fitted(loaded, named=loaded.named)
         names, rows = loaded.terms, loaded.encoder.head.directions
@@ -195,7 +191,8 @@ def check_together(
     if len(sources) > 1:
         text = " and ".join(f"{{{place}}}" for place in range(len(sources)))
         raise ParameterError(f"{text} are two sources of concepts: choose one", *sources)
-    source = sources[0] if sources else "backbone" if "backbone" in changes else "lexicept-mini"
+    default = "backbone" if "backbone" in changes else "lexicept-mini"
+    source = sources[0] if sources else default
     saved_model = "{0} requires {1}, {2} or {3}: a saved model has its own backbone"
     # By option: the sources with the option, and the message for the others.
     options: dict[str, tuple[tuple[str, ...], str]] = {
