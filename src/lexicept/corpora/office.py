@@ -71,22 +71,16 @@ class _Word:
     def _styles(self, styles: Iterable[Element]) -> Iterator[tuple[str, int]]:
         """Yield the level of each style of headings."""
         for style in styles:
-            stated = get(style.find("name"), "val").lower()
-            outline = get(style.find("pPr/outlineLvl"), "val")
-            if match := re.fullmatch(r"heading (\d)", stated):
-                yield get(style, "styleId"), int(match[1])
-            elif stated == "title":
-                yield get(style, "styleId"), 1
-            elif outline in set("012345678"):
-                yield get(style, "styleId"), int(outline) + 1
+            match = re.fullmatch(r"title|heading (\d)", get(style.find("name"), "val").lower())
+            if level := int(match[1] or 1) if match else _outline_level(style):
+                yield get(style, "styleId"), level
 
     def _below(self, element: Element | None) -> Iterator[Block]:
         for below in () if element is None else element:
             check_time()
             if below.tag == "p":
-                level = self._levels.get(get(below.find("pPr/pStyle"), "val"), 0)
-                outline = get(below.find("pPr/outlineLvl"), "val")
-                level = int(outline) + 1 if outline in set("012345678") else level
+                style = get(below.find("pPr/pStyle"), "val")
+                level = _outline_level(below) or self._levels.get(style, 0)
                 text = self._text(below).strip()
                 yield from _heading(level, " ".join(text.split())) if level else [text]
             elif below.tag == "tbl":
@@ -101,6 +95,12 @@ class _Word:
         if element.tag in self.DROPPED or _is_hidden(element):
             return ""
         return "".join(map(self._text, element)) + self.BLANKS.get(element.tag, "")
+
+
+def _outline_level(element: Element) -> int:
+    """Return the level of a heading that a style or paragraph states; 0 for none."""
+    outline = get(element.find("pPr/outlineLvl"), "val")
+    return int(outline) + 1 if outline in set("012345678") else 0
 
 
 def _outer(element: Element, tag: str) -> Iterator[Element]:
@@ -123,13 +123,17 @@ def _table(rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(line for line in lines if line)
 
 
+def _relation_id(element: Element) -> str:
+    """Return the id by which an element refers to another member; empty if absent."""
+    return next((value for key, value in element.items() if key.endswith("}id")), "")
+
+
 def _slides(archive: Archive) -> Iterator[Block]:
     """Yield the slides of an Open XML presentation: titles, texts, tables and notes."""
     name = _main(archive, "ppt/presentation.xml")
     related = archive.related(name)
     for index, slide in enumerate(archive.xml(name).iter("sldId"), 1):
-        path = related.get(next((v for k, v in slide.items() if k.endswith("}id")), ""), "")
-        yield from _slide(archive, path, index)
+        yield from _slide(archive, related.get(_relation_id(slide), ""), index)
 
 
 def _slide(archive: Archive, path: str, index: int) -> Iterator[Block]:
@@ -240,8 +244,7 @@ def _workbook(archive: Archive) -> Iterator[Block]:
     for sheet in book.iter("sheet"):
         if get(sheet, "state") in ("hidden", "veryHidden"):
             continue
-        id_ = next((value for key, value in sheet.items() if key.endswith("}id")), "")
-        sheet_rows = archive.xml(related.get(id_, "")).iter("row")
+        sheet_rows = archive.xml(related.get(_relation_id(sheet), "")).iter("row")
         if table := _table(map(sheets.shown, sheet_row.iter("c")) for sheet_row in sheet_rows):
             yield from _heading(2, get(sheet, "name"))
             yield table
