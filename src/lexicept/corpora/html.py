@@ -12,16 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from lexicept.corpora.budgets import NothingToRead, check_time
-from lexicept.corpora.passages import (
-    TITLES,
-    Block,
-    Heading,
-    Parsed,
-    anchor_of,
-    num_words,
-    sections,
-    spelled,
-)
+from lexicept.corpora.passages import TITLES, Block, Heading, Parsed, num_words, sections, spelled
 from lexicept.corpora.text_encoding import decode_text
 
 _ELEMENTS = {
@@ -166,7 +157,7 @@ def _blocks(document: Any) -> Iterator[tuple[str, Block]]:
         elif role != "reading":
             if words := _spelled(text, readings, bool(inside["lines"])):
                 level = int(node.tag[1]) if inside["heading"] else 0
-                heading = Heading(level, words, anchor_of(words)) if level else words
+                heading = Heading.of(level, words) if level else words
                 region = next((name for name in ("main", "aside") if inside[name]), "")
                 yield region, heading
             text, readings = [], []

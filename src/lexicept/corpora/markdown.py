@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lexicept.corpora.budgets import FRONT_MATTER, NESTED_TEXTS, NESTING, check_time, note
 from lexicept.corpora.html import blocks_of
 from lexicept.corpora.json_lines import RESERVED
-from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks, spelled
+from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks, spelled
 from lexicept.errors import message_of
 from lexicept.fields.values import MOST_FIELDS
 
@@ -132,10 +132,9 @@ def _shown(
                     text = text[mark.end() :]
                 # A heading inside a quotation or a list heads no section.
                 if before.type == "heading_open" and before.level == 0:
-                    words = " ".join(text.split())
+                    heading = Heading.of(int(before.tag[1:]), " ".join(text.split()))
                     anchor = _ANCHOR.search(token.content)
-                    level = int(before.tag[1:])
-                    yield "", Heading(level, words, anchor[1] if anchor else anchor_of(words))
+                    yield "", heading._replace(anchor=anchor[1]) if anchor else heading
                 else:
                     yield "\n" if before.hidden and not at_start else "", text
                     at_start = False
@@ -281,7 +280,6 @@ def _cells(notebook: Any) -> Iterator[Block]:
         if cell_type == "markdown":
             yield from markdown_blocks(source)
         elif cell_type == "heading":
-            words = " ".join(source.split())
-            yield Heading(int(cell["level"]), words, anchor_of(words))
+            yield Heading.of(int(cell["level"]), " ".join(source.split()))
         elif cell_type == "code" and source.strip():
             yield source.strip("\n")

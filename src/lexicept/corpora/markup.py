@@ -11,7 +11,7 @@ from unicodedata import lookup, normalize
 
 from lexicept.corpora.budgets import check_time
 from lexicept.corpora.markdown import parse_markdown
-from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks
+from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
 from lexicept.fields.values import parse_date
 
 Rule = tuple[str, str | Callable[[re.Match[str]], str]]
@@ -157,8 +157,7 @@ def _replaced(text: str, rules: Iterable[Rule]) -> str:
 def _blocks(marked: str) -> Iterator[Block]:
     for index, segment in enumerate(marked.split("\x02")):
         if index % 2:
-            words = " ".join(segment[1:].split())
-            yield Heading(int(segment[0]), words, anchor_of(words))
+            yield Heading.of(int(segment[0]), " ".join(segment[1:].split()))
         elif text := re.sub(r"\n\s*\n", "\n\n", segment).strip():
             yield text
 

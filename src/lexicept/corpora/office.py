@@ -10,7 +10,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from lexicept.corpora.budgets import NothingToRead, check_time
-from lexicept.corpora.passages import Block, Heading, Parsed, anchor_of, parsed_blocks
+from lexicept.corpora.passages import Block, Heading, Parsed, parsed_blocks
 from lexicept.corpora.zipped_xml import ENCRYPTED, Archive, described, get, text_of
 
 MOST_REPEATED = 1_000
@@ -33,7 +33,7 @@ def parse_office(path: str, raw: bytes) -> Parsed:
 
 def _heading(level: int, text: str) -> Iterator[Block]:
     if text:
-        yield Heading(level, text, anchor_of(text))
+        yield Heading.of(level, text)
 
 
 def _main(archive: Archive, default: str) -> str:

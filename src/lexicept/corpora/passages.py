@@ -43,14 +43,15 @@ class Heading(NamedTuple):
     text: str
     anchor: str
 
+    @classmethod
+    def of(cls, level: int, text: str) -> Heading:
+        """Return a heading with GitHub's anchor: the words in lower case, joined by hyphens."""
+        anchor = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
+        return cls(level, text, anchor)
+
 
 Block: TypeAlias = str | Heading
 """A heading, or the text of a paragraph, a table, or code."""
-
-
-def anchor_of(heading: str) -> str:
-    """Return GitHub's anchor of a heading: the words in lower case, joined by hyphens."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def spelled(block: Block) -> str:
