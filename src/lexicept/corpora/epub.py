@@ -40,7 +40,8 @@ def parse_epub(path: str, raw: bytes) -> Parsed:
             chapter = parse_html(f"{path}: {name}", archive.read(name))
         except BinaryError:
             continue
-        sections += _titled(chapter)
+        shown = (section for section in chapter.sections if section.text or section.title)
+        sections += (section.below(chapter.title) for section in shown)
     return Parsed.of(sections, title, fields)
 
 
@@ -55,10 +56,3 @@ def _chapters(archive: Archive, book: Element, folder: str) -> Iterator[str]:
         name = pages.get(get(reference, "idref"), "")
         if name in archive.names and get(reference, "linear") != "no":
             yield name
-
-
-def _titled(chapter: Parsed) -> Iterator[Section]:
-    """Yield the sections of a chapter below its title."""
-    for section in chapter.sections:
-        if section.text or section.title:
-            yield section.below(chapter.title)

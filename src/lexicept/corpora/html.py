@@ -57,8 +57,7 @@ def parse_html(path: str, raw: bytes) -> Parsed:
     headed = list(sections(_main(list(_blocks(document)))))
     named = (section.title.split(TITLES)[0] for section in headed if section.title)
     title = title or next(named, "")
-    headed = [section._replace(title=_below(title, section.title)) for section in headed]
-    return Parsed.of(headed, title)
+    return Parsed.of([section.without(title) for section in headed], title)
 
 
 def blocks_of(text: str) -> list[Block]:
@@ -83,11 +82,6 @@ def _document(path: str, text: str) -> Any:
             raise NothingToRead("too many elements for its size")
         parser.feed(text[start : start + STEP])
     return parser.close()
-
-
-def _below(title: str, heading: str) -> str:
-    """Return the headings of a section without the document's title before them."""
-    return "" if heading == title else heading.removeprefix(title + TITLES)
 
 
 class _Mark(NamedTuple):

@@ -71,6 +71,11 @@ class Section(NamedTuple):
         titles = dict.fromkeys(filter(None, (title, self.title)))
         return self._replace(title=TITLES.join(titles))
 
+    def without(self, title: str) -> Section:
+        """Return the section without a title that is its own, or stands above it."""
+        own = "" if self.title == title else self.title.removeprefix(title + TITLES)
+        return self._replace(title=own)
+
 
 class Parsed(NamedTuple):
     """The document of a parsed file."""
@@ -82,9 +87,7 @@ class Parsed(NamedTuple):
     fields: Mapping[str, Any] = NOTHING
 
     @classmethod
-    def of(
-        cls, sections: Sequence[Section], title: str, fields: Mapping[str, Any] = NOTHING
-    ) -> Parsed:
+    def of(cls, sections: list[Section], title: str, fields: Mapping[str, Any] = NOTHING) -> Parsed:
         """Return the document whose text is the titles and texts of sections."""
         texts = (text for section in sections for text in (section.title, section.text))
         return cls("\n\n".join(filter(None, texts)), title, tuple(sections), fields)
@@ -103,9 +106,8 @@ def parsed_blocks(
     if heading is not None and title in ("", heading.text):
         title = heading.text
         blocks.remove(heading)
-    return Parsed(
-        "\n\n".join(filter(None, map(spelled, blocks))), title, tuple(sections(blocks)), fields
-    )
+    text = "\n\n".join(filter(None, map(spelled, blocks)))
+    return Parsed(text, title, tuple(sections(blocks)), fields)
 
 
 def authored(title: str) -> str:
