@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from lexicept.neural.encoders import onnx_export
 from lexicept.neural.encoders.encoder import Encoder
@@ -54,7 +55,11 @@ def one_graph(tmp_path_factory):
     root = tmp_path_factory.mktemp("graph")
     (root / "out").mkdir()
     encoder = latents(root)
+    tokenizer = encoder.backbone.tokenizer
+    tokenizer.padding_side = "left"
     assert set(write_onnx(encoder, root / "out")["graphs"].values()) == {"model.onnx"}
+    assert tokenizer.padding_side == "left"
+    tokenizer.padding_side = AutoTokenizer.from_pretrained(root / "out").padding_side
     return encoder, root / "out"
 
 

@@ -151,6 +151,8 @@ def test_systems_have_names(both, beir, tmp_path):
     # Equal names are told apart by their paths.
     assert list(resolve_systems([both, copy], reader)) == [str(reader.path), str(copy.path)]
     assert list(resolve_systems([], reader)) == list(resolve_systems({}, reader)) == ["all"]
+    words = lexicept.build([{"text": "cats"}], tmp_path / "words", vocabulary="words")
+    assert list(resolve_systems(["all", "sparse"], words.reader)) == ["all", "sparse"]
 
 
 @given(st.text("bm25:k=1,.e- x", max_size=14).map("bm25:{}".format))

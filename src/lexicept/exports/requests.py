@@ -122,7 +122,7 @@ def _resolved(expression: Expression, columns: FieldColumns) -> Expression:
         case Condition(field, operator, values) if values:
             column = columns[field]
             if column.terms is not None:
-                met = np.flatnonzero(matching_terms(expression, column))
+                met = np.flatnonzero(matching_terms(expression, column)).tolist()
                 return replace(
                     expression, operator="in", values=tuple(column.terms[n] for n in met)
                 )

@@ -123,10 +123,9 @@ def _index(reader: IndexReader) -> _NamedSystem:
 
 
 def _vocabulary(name: str, index: IndexReader) -> _NamedSystem:
-    rescore = name != "sparse"
-    alone = single_vocabulary(index, name if rescore else "all")
+    alone = None if name in ("all", "sparse") else single_vocabulary(index, name)
     searched = alone if len(index.vocabularies) > 1 else None
-    return _NamedSystem(name, name, SearchedIndex(index, searched, rescore))
+    return _NamedSystem(name, name, SearchedIndex(index, searched, name != "sparse"))
 
 
 def _bm25(text: str) -> BM25:

@@ -96,7 +96,7 @@ class OwnPart:
             raise InputError(f"{self.class_path}: {error}") from None
         try:
             hints = typing.get_type_hints(own_class.__init__, include_extras=True)
-        except NameError:  # a name that is imported for type checkers alone
+        except (NameError, AttributeError, TypeError):  # names that only type checkers know
             hints = {}
         return {
             name: check(f"init_args.{name}", value, hints.get(name, Any), True, strict=False)

@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -103,8 +104,8 @@ def write_onnx(encoder: Encoder, folder: Path, weights: WeightFormat = "float32"
     ``onnx.json``, whose content is returned.
 
     A graph takes whole texts: token ids with the tokenizer's special tokens, cut at the length in
-    ``onnx.json``, and padded with an attention mask of 0. In int8 the blocks' matrices are
-    quantised, and inputs dynamically; the head's last layer stays in float32, since small
+    ``onnx.json``, and padded on the right with an attention mask of 0. In int8 the blocks' matrices
+    are quantised, and inputs dynamically; the head's last layer stays in float32, since small
     differences decide the largest activations.
 
     Raises InputError for a model that can't be exported.
@@ -127,7 +128,9 @@ def write_onnx(encoder: Encoder, folder: Path, weights: WeightFormat = "float32"
             _export(backbone, head, side, folder / name)
             if weights == "int8":
                 _quantise(folder / name)
-    backbone.tokenizer.save_pretrained(folder)
+    tokenizer = copy(backbone.tokenizer)  # threads share the tokenizer
+    tokenizer.padding_side = "right"  # a graph counts positions from the first token
+    tokenizer.save_pretrained(folder)
     longest = {side: backbone.max_tokens(side) or backbone.window for side in sides}
     description = {
         "graphs": files,

@@ -20,9 +20,8 @@ LOGGING_STEPS = 10
 
 PASSED_ON = (
     *("report_to", "run_name", "project", "log_level", "fp16", "tf32", "full_determinism"),
-    *("optim", "optim_args", "optim_target_modules", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("lr_scheduler_kwargs", "torch_empty_cache_steps", "ddp_timeout"),
-    *("torch_compile", "torch_compile_backend", "torch_compile_mode"),
+    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("lr_scheduler_kwargs", "torch_empty_cache_steps"),
 )
 """Arguments that contradict no setting of lexicept's."""
 
@@ -43,11 +42,10 @@ def training_arguments(
         for reporter in get_reporting_integration_callbacks(arguments.report_to):
             reporter()  # an error if the package is missing
         arguments.get_process_log_level()
-        if not arguments.optim_target_modules:  # optimisers with these read the model
-            optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments)
-            made = optimizer([torch.zeros(1, requires_grad=True)], **options)
-            schedule, options = arguments.lr_scheduler_type, arguments.lr_scheduler_kwargs
-            get_scheduler(schedule, made, 0, arguments.max_steps, options)
+        optimizer, options = Trainer.get_optimizer_cls_and_kwargs(arguments)
+        made = optimizer([torch.zeros(1, requires_grad=True)], **options)
+        schedule, options = arguments.lr_scheduler_type, arguments.lr_scheduler_kwargs
+        get_scheduler(schedule, made, 0, arguments.max_steps, options)
     except Exception as error:  # the library and its integrations raise many kinds
         raise InputError(f"trainer: {message_of(error)}") from None
     if arguments.fp16 and arguments.device.type == "cpu":
@@ -70,8 +68,12 @@ def _arguments(
     own_rate = {f"^({factors})$": loss.scale_learning_rate} if loss.scale_learning_rate else {}
     # The library's schedule ``constant`` has no warm-up.
     constant = settings.schedule == "constant"
+    passed_on = {"report_to": "none", **config.trainer}
+    if settings.schedule in ("reduce_lr_on_plateau", "greedy"):  # of validation's measure
+        of_schedule = {"mode": "max", **passed_on.get("lr_scheduler_kwargs", {})}
+        passed_on |= {"lr_scheduler_kwargs": of_schedule}
     return SparseEncoderTrainingArguments(
-        **{"report_to": "none", **config.trainer},
+        **passed_on,
         output_dir=str(folder),
         max_steps=settings.steps,
         per_device_train_batch_size=settings.batch_size,

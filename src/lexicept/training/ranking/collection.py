@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -135,6 +135,7 @@ def read_run_data(run: RunFolder, held_out: HeldOut | None = None) -> RunData:
         given_lists = Lists.open(settings.lists)
     corpus = open_corpus(settings.corpus, run.prepared, run.progress, words=needs_words(run.config))
     queries, qrels = _pseudo_queries(run, corpus) if judged is None else judged
+    known = set(queries)
     if settings.count is not None:
         random = np.random.default_rng(run.config.data_seed)
         names = list(queries)
@@ -146,7 +147,9 @@ def read_run_data(run: RunFolder, held_out: HeldOut | None = None) -> RunData:
         texts_held_out = {*held_out.queries.values()}
         queries = {name: text for name, text in queries.items() if text not in texts_held_out}
     data = _training_data(run, corpus, queries, qrels)
-    data.lists = _lists(run, corpus, queries, qrels, data, given_lists)
+    if given_lists is not None and (left_out := known - queries.keys()):
+        given_lists = _without(run, given_lists, left_out)
+    data.lists = given_lists or _lists(run, corpus, queries, qrels, data)
     loss = run.config.loss
     distils = bool(loss.kl or loss.margin_mse)
     data.check_lists(scored=distils and not run.config.teacher.scores_all)
@@ -268,31 +271,28 @@ def _split(
     )
 
 
+def _without(run: RunFolder, lists: Lists, left_out: Container[str]) -> Lists:
+    """Return lists without those of queries that were held out or not drawn."""
+    path = run.prepared / "lists.jsonl"
+    kept = (item for item in lists if item.query_id not in left_out)
+    return cached(path, lambda: write_lists(path, kept), Lists.open)
+
+
 def _lists(
-    run: RunFolder,
-    corpus: Corpus,
-    queries: dict[str, str],
-    qrels: Relevant,
-    training: TrainingData,
-    given_lists: Lists | None,
+    run: RunFolder, corpus: Corpus, queries: dict[str, str], qrels: Relevant, training: TrainingData
 ) -> Sequence[CandidateList]:
-    """Return the given lists, the judged documents alone, or mined candidates."""
+    """Return the judged documents alone, or mined candidates."""
     data, path, progress = run.config.data, run.prepared / "lists.jsonl", run.progress
     # In-batch training without candidates: nothing to mine.
-    if data.lists is None and not data.negatives and data.positive_share == 1:
+    if not data.negatives and data.positive_share == 1:
         judged = [item for item in training.lists if item.relevant]
         for item in judged:  # an unknown document is an error now, not when drawn
             training.document_indices(item.documents)
         if not judged:
             raise InputError("no training query has a relevant document")
         return judged
-    # A file of lists serves as it is, unless its queries were sampled or held out.
-    if given_lists is not None and data.count is None and run.config.validation.queries is not None:
-        return given_lists
 
     def make() -> Lists:
-        if given_lists is not None:  # without the lists of queries outside the training set
-            return write_lists(path, (item for item in given_lists if item.query_id in queries))
         if data.mining == "teacher":
             return mine_by_teacher(training, qrels, path, data.mining_depth, progress)
         return mine(corpus.words, queries, qrels, path, data.mining_depth, progress=progress)
@@ -359,4 +359,6 @@ def _teacher(run: RunFolder, queries: dict[str, str], corpus: Corpus) -> Teacher
     if teacher.own is not None:
         documents = dict(zip(corpus.ids, corpus.contents, strict=True))
         scorer = teacher.own.make(Teacher).prepare(queries, documents, folder, run.progress)
+        if not callable(scorer):
+            raise InputError(f"teacher.own: prepare returned {scorer!r:.40}, no function")
     return TeacherScores(teacher, query_vectors, document_vectors, scorer)

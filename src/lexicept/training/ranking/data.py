@@ -108,7 +108,13 @@ class TrainingData:
         if self.teacher.own is not None:
             ids = [self.document_ids[index] for index in documents]
             scored = self.teacher.own([self.query_ids[q] for q in queries], [ids] * len(queries))
-            scores += settings.own_weight * torch.from_numpy(np.asarray(scored, np.float32))
+            given = [torch.as_tensor(of_query).detach().float() for of_query in scored]
+            if [*map(len, given)] != [len(documents)] * len(queries):
+                raise InputError(
+                    f"teacher.own: scores of shapes {[tuple(each.shape) for each in given]!s:.80} "
+                    f"for {len(queries)} queries and {len(documents)} documents of each"
+                )
+            scores += settings.own_weight * torch.stack(given).cpu()
         return scores
 
     def best(self, queries: range, count: int) -> list[list[int]]:

@@ -85,13 +85,19 @@ def _load_start(settings: ModelSettings) -> Loaded:
     encoder = open_encoder(settings.start)
     if settings.dtype is not None:
         encoder.backbone.model.to(getattr(torch, settings.dtype))
+    for name in ("special_tokens", "bidirectional"):
+        saved, wanted = getattr(encoder.backbone, name), getattr(settings, name)
+        if wanted not in (None, saved):
+            raise InputError(f"model.{name}: {settings.start} was saved with {saved}")
     return Loaded(encoder.backbone, encoder.head, start=encoder)
 
 
 def _load_parts(config: TrainingConfig) -> Loaded:
     settings, pretrained = config.model, None
     if isinstance(settings.head, OwnPart):
-        return Loaded(_load_backbone(settings, settings.layer), settings.head.make(Head))
+        backbone, head = _load_backbone(settings, settings.layer), settings.head.make(Head)
+        Encoder.of(backbone, head)  # refuses another size of states
+        return Loaded(backbone, head)
     check_backbone(settings.backbone, own_head=settings.head != "sae")
     layer = settings.layer
     if settings.pretrained is not None:

@@ -31,13 +31,15 @@ class ModelSettings:
     layer: Count | None = None
     """Number of blocks to run; null for the blocks before a pretrained SAE, or all."""
     bidirectional: bool | None = None
-    """Let a decoder's tokens attend to later tokens; null for the saved setting, or true."""
+    """Let a decoder's tokens attend to later tokens; null for the saved setting, which ``start``
+    keeps, or true."""
     dtype: Dtype | None = None
     """Type of the backbone's weights, trained and saved; null for the saved type, or float32.
     bfloat16 halves the memory of a frozen backbone, also under adapters."""
     special_tokens: bool | None = None
     """Treat special tokens, such as [CLS] and [SEP], like any token in SAE training, pooling and
-    the saved model (SAE-SPLADE, section 3); null for the saved setting, or false."""
+    the saved model (SAE-SPLADE, section 3); null for the saved setting, which ``start`` keeps, or
+    false."""
     head: Annotated[Literal["sae", LanguageHead] | OwnPart, OR_OWN] = "sae"
     """Head: a sparse autoencoder, pretrained or first trained on the documents (``sae``); the
     backbone's own language head, masked or, for a decoder, causal (``mlm``); a language head over
@@ -85,14 +87,15 @@ class ModelSettings:
     largest ``impact``, the weight times the dimension's largest document weight; null for the
     head's setting, weight for a new head."""
     weighting: Literal["splade", "bm25"] = "splade"
-    """Weighting of pooled activations in an index: as in training, or by BM25 with idf and length
-    normalisation, which training never uses."""
+    """Weighting of pooled activations in an index, whatever that of ``start``: as in training, or
+    by BM25 with idf and length normalisation, which training never uses."""
     k1: NotNegative = 1.5
     """BM25's k1 (saturation)."""
     b: Share = 0.75
     """BM25's b (length normalisation), 0 to 1."""
     query_scale: Positive = 1.0
-    """Factor on the trained model's query weights beside words; learned with ``loss.words``."""
+    """Factor on the trained model's query weights beside words, whatever that of ``start``; learned
+    with ``loss.words``."""
     trained: Literal["head", "lora", "all"] = "head"
     """Parameters to learn: the head, on cached states of a frozen backbone; the head and low-rank
     adapters of the backbone; or all."""

@@ -208,7 +208,7 @@ class Objective(nn.Module):
                 excluded=None if settings.in_batch_known else ranked.known[judged],
             )
         for index, (own, loss) in enumerate(zip(settings.own, self._own_losses, strict=True)):
-            terms[f"{own.name}_{index}"] = own.weight * loss(ranked) + 0 * self.log_scale
+            terms[f"{own.name}_{index}"] = own.weight * self._number(own.name, loss(ranked))
         return terms
 
     def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:
@@ -227,12 +227,19 @@ class Objective(nn.Module):
                 else:
                     sparsity = self._regularizer_of[side](vectors)
                 name = settings.kind if isinstance(settings.kind, str) else settings.kind.name
-                # An own regulariser may return a number; the sum is of tensors.
-                terms[f"{side}_{name}"] = weight * sparsity + 0 * self.log_scale
+                terms[f"{side}_{name}"] = weight * self._number(name, sparsity)
         joint = self._joint.weight_at(self.step)
         if joint:
             terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
         return terms
+
+    def _number(self, name: str, loss: Any) -> Tensor:
+        """Return a loss as a tensor. Raises InputError if it is no single number."""
+        try:
+            value = torch.as_tensor(loss, device=self.log_scale.device)
+            return value.reshape(()) + 0 * self.log_scale
+        except (RuntimeError, TypeError):
+            raise InputError(f"{name}: {loss!r:.80} is no single number, as a loss is") from None
 
     def _df(self, side: str) -> DocumentFrequencies:
         module = self.df[side]

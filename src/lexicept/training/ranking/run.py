@@ -28,6 +28,7 @@ from lexicept.neural.sae.cached_states import CachedStates
 from lexicept.progress import Progress, silent
 from lexicept.storage.files import disk_errors, move, remove, remove_temporaries, sync_folder
 from lexicept.storage.workspace import Workspace
+from lexicept.training.own_parts import OwnPart
 from lexicept.training.ranking.arguments import training_arguments
 from lexicept.training.ranking.collection import (
     Corpus,
@@ -91,14 +92,20 @@ def train(
             "loss.kl and loss.margin_mse require teacher.dense, teacher.bm25_weight, teacher.own "
             "or data.lists with scores"
         )
+    # The first to join the processes says how long they wait.
+    processes = PartialState(cpu=not torch.accelerator.is_available(), timeout=PREPARATION)
     training_arguments(config, path, validates=True)  # an error before minutes of work
     callbacks = [callback.make(TrainerCallback) for callback in config.callbacks]
-    processes = PartialState(cpu=not torch.accelerator.is_available(), timeout=PREPARATION)
+    kinds = config.query_regularizer.kind, config.document_regularizer.kind
+    for part in (*config.loss.own, *kinds):
+        if isinstance(part, OwnPart):
+            part.make()
     writes = processes.is_main_process
     shared = prepared or path / "work"
     run = RunFolder(config, path, shared, progress if writes else silent, writes)
     with _claimed(config, path, restart=restart) if writes else nullcontext():
         with processes.main_process_first():
+            torch.manual_seed(config.optimizer.seed)  # of the rows of an own head
             # Models first: a missing or damaged model is an error before minutes of work on data.
             loaded = load_models(config)
             for each in config.collections:
@@ -148,7 +155,8 @@ def _claimed(config: TrainingConfig, path: Path, *, restart: bool) -> Iterator[N
 def _announce(encoder: Encoder, config: TrainingConfig) -> None:
     """Warn that a SPLADE will not be written for other libraries, before it is trained."""
     layouts = (ModelLayout.splade, ModelLayout.sentence_transformers)
-    learned = "query_scale has no place there (loss.words)" if config.loss.words else None
+    scaled = config.loss.words > 0 or config.model.query_scale != 1
+    learned = "query_scale has no place there" if scaled else None
     reasons = {layout: learned or refusal(encoder, layout) for layout in layouts}
     if names_own_subwords(encoder):
         for layout, reason in reasons.items():
@@ -222,6 +230,9 @@ def _evaluator(
     texts = list(data.validation.queries.values())
     ids: Sequence[str] = corpus.ids
     contents: Sequence[str] = corpus.contents
+    relevant = {qrel.document_id for qrel in data.validation.qrels if qrel.relevance > 0}
+    if relevant.isdisjoint(ids):
+        raise InputError("validation: no relevant document is in the corpus; validation.corpus?")
     indices = None
     if settings.documents is not None:
         indices = _draw(ids, settings.documents, data.validation.qrels, run.config.data_seed)

@@ -114,7 +114,8 @@ class Trainer(SparseEncoderTrainer):  # type: ignore[misc]
             try:
                 self.train(resume_from_checkpoint=checkpoint)
             except AssertionError as error:  # of a callback that needs validations
-                raise InputError(f"callbacks: {error}") from None
+                reason = "" if self.evaluator else "; no queries are held out for validation"
+                raise InputError(f"callbacks: {error}{reason}") from None
         self.accelerator.wait_for_everyone()  # the first process may still be writing
         if self._keep_best and self.state.best_global_step:
             self._load_from_checkpoint(str(folder / f"checkpoint-{self.state.best_global_step}"))
