@@ -47,24 +47,7 @@ _HOMES = {
     "train": "lexicept.pipelines.train",
 }
 
-__all__ = [
-    "ConceptSettings",
-    "Document",
-    "Index",
-    "LexiceptError",
-    "Limits",
-    "build",
-    "convert",
-    "evaluate",
-    "explain",
-    "open",
-    "pretrain",
-    "report",
-    "serve",
-    "sweep",
-    "sync",
-    "train",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
