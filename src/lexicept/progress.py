@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from lexicept.checks import check
@@ -76,12 +75,7 @@ class ProgressLine:
         self._line.start()
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._line.stop()
 
     def __call__(self, stage: str, done: int, total: int, detail: str = "") -> None:

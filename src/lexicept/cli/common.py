@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,13 +36,11 @@ def read_factors(option: str, texts: Sequence[str]) -> dict[str, float]:
     return factors
 
 
-@contextmanager
-def working(activity: str) -> Iterator[None]:
+def working(activity: str) -> AbstractContextManager[object]:
     """Show a spinner in a terminal while the block runs."""
     from rich.console import Console
 
-    with Console(stderr=True).status(activity):
-        yield
+    return Console(stderr=True).status(activity)
 
 
 def open_to_search(
