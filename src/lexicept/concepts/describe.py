@@ -100,7 +100,14 @@ def describe(
     in_sample = np.pad(in_sample, (0, len(words) - sample_words))
     log_odds = _log_odds(counts, sampled, in_sample, reader.background.of(len(words)))
     if head.terms is None:
-        names = Namer(_firings(reader), head.size, tokenizer).names()
+        firings = Firings(
+            words,
+            reader.tallies(),
+            reader.text_counts.of(len(words)),
+            len(reader.texts_read),
+            reader.held_out_words.of(len(words)),
+        )
+        names = Namer(firings, head.size, tokenizer).names()
         labels, sources, detection = _labels(names, explanations or {})
     else:
         labels, sources = list(head.terms), np.full(head.size, SOURCES.index("vocabulary"))
@@ -183,17 +190,6 @@ def _log_odds(
     ]
     order = np.argsort(~sampled, kind="stable").argsort()
     return sp.csr_array(sp.vstack(blocks, format="csr"))[order]
-
-
-def _firings(reader: FiringReader) -> Firings:
-    words, texts = reader.words, len(reader.texts_read)
-    return Firings(
-        words,
-        reader.tallies(),
-        reader.text_counts.of(len(words)),
-        texts,
-        reader.held_out_words.of(len(words)),
-    )
 
 
 def _labels(
