@@ -143,13 +143,6 @@ class Cut(NamedTuple):
         most = None if max_tokens is None else -(-max_tokens // length)
         return cls(length, min(OVERLAP, max(0, length - 8)), most)
 
-    def ordinary(self, tokenizer: Any) -> int | None:
-        """Return the most tokens of a text in all windows, without special tokens; None for all."""
-        if self.most is None:
-            return None
-        room = self.length - int(tokenizer.num_special_tokens_to_add())
-        return room + (self.most - 1) * max(1, room - self.overlap)
-
 
 def cut_windows(
     texts: Sequence[str],
