@@ -22,13 +22,12 @@ import numpy as np
 from lexicept.engines import ExactEngine, PostingsEngine
 from lexicept.engines.inverted import PostingsWriter
 from lexicept.engines.joined import ADDED, SIZES, JoinedEngine, columns_of
-from lexicept.index.impacts import Derived, Weigher, load_statistics, write_segments
+from lexicept.index.impacts import Derived, Weigher, load_statistics, statistics_of, write_segments
 from lexicept.index.parts import Parts
 from lexicept.index.reader import IndexReader
 from lexicept.parallel.shards import Shard, over, shards_of
 from lexicept.storage.arrays import load_array, save_array
 from lexicept.vectors import Integers
-from lexicept.weighting import Statistics
 
 LARGE = 2**17
 """Documents from which on a change keeps postings; fewer are weighed again in a second or two."""
@@ -127,11 +126,7 @@ def _weigher(
     ):
         df = np.zeros(size, np.int64)
         df[: before.df.size] = before.df
-        added = reduce(add, over(_df, shards, vocabulary))
+        added = reduce(add, over(statistics_of, shards, vocabulary)).df
         added = np.minimum(added, before.num_documents)  # as idf expects
         collection.append(replace(before, df=np.where(df == 0, added, df)))
     return Weigher(tuple(index.settings[name] for name in sizes), tuple(collection))
-
-
-def _df(shard: Shard, vocabulary: int) -> Integers:
-    return Statistics.of(shard.load()[vocabulary]).df

@@ -337,7 +337,7 @@ def load_statistics(folder: Path, num_documents: int) -> list[Statistics]:
     return [Statistics(num_documents, length, df) for length, df in per_vocabulary]
 
 
-def _statistics(shard: Shard, vocabulary: int) -> Statistics:
+def statistics_of(shard: Shard, vocabulary: int) -> Statistics:
     return Statistics.of(shard.load()[vocabulary])
 
 
@@ -345,7 +345,7 @@ def weigher_of(
     shards: Sequence[Shard], settings: Sequence[VocabularySettings], over: Over = over_here
 ) -> Weigher:
     """Return the weigher for the documents of all shards, without RRA."""
-    collection = [reduce(add, over(_statistics, shards, i)) for i in range(len(settings))]
+    collection = [reduce(add, over(statistics_of, shards, i)) for i in range(len(settings))]
     return Weigher(tuple(settings), tuple(collection))
 
 
