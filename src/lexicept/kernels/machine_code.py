@@ -11,8 +11,8 @@ import hashlib
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import chdir, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, chdir, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,11 @@ from lexicept.errors import LexiceptWarning
 from lexicept.storage.files import replacing
 
 
-@contextmanager
-def without(name: str) -> Iterator[None]:
+def without(name: str) -> AbstractContextManager[None]:
     """Leave the current folder for the time of an import if a file there has this name, from which
     the library would read settings: the folder may hold strangers' documents."""
-    if not os.path.lexists(name):  # or a thread that opens a relative path would miss the folder
-        yield
-        return
-    with chdir(os.sep):
-        yield
+    # Only then, or a thread that opens a relative path would miss the folder.
+    return chdir(os.sep) if os.path.lexists(name) else nullcontext()
 
 
 with without(".numba_config.yaml"):
