@@ -17,13 +17,13 @@ from lexicept.errors import InputError
 from lexicept.storage.files import read_json
 
 
-def add_adapters(model: PreTrainedModel, base: str, rank: int, alpha: int | None = None) -> Any:
+def add_adapters(model: PreTrainedModel, base: str, rank: int) -> Any:
     """Return a frozen model with trainable adapters ``(alpha / r) B A x``, with A [r, in] random
     and B [out, r] zero at first, on ``meta`` for a model on ``meta``. ``base``, the hub name or
     folder of the weights, is saved with the adapters; alpha is twice the rank by default."""
     from peft import LoraConfig, get_peft_model
 
-    settings = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules="all-linear")
+    settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     with _quiet_peft():
         adapted = get_peft_model(model, settings, low_cpu_mem_usage=model.device.type == "meta")
     adapted.active_peft_config.base_model_name_or_path = (

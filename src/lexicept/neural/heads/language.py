@@ -141,8 +141,7 @@ def outer_layers(model: Any) -> tuple[list[nn.Linear], list[nn.LayerNorm]]:
 
 def token_terms(tokenizer: Any, size: int) -> list[str]:
     """Return the token of each of ``size`` rows; a number for a row without a token."""
-    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    return _numbered([term or "" for term in names], size)
+    return _numbered(tokenizer.convert_ids_to_tokens(range(len(tokenizer))), size)
 
 
 def _causal(name: str, tokenizer: Any, model: Any, report: dict[str, Any]) -> VocabularyHead:

@@ -119,16 +119,14 @@ class VocabularyHead(Head):
             self.offset = nn.Parameter(zeros)
         super().calibrate(states, active_dims)
 
-    def with_rows(
-        self, rows: Tensor, bias: Tensor, terms: Sequence[str], settings: HeadSettings | None = None
-    ) -> VocabularyHead:
+    def with_rows(self, rows: Tensor, bias: Tensor, terms: Sequence[str]) -> VocabularyHead:
         """Return a head with this transform over new rows, without bias if this head has none."""
         head = VocabularyHead(
             rows,
             bias if isinstance(self.offset, nn.Parameter) else None,
             terms,
             **self._transform_config(),
-            settings=settings or self.settings,
+            settings=self.settings,
             d_in=self.d_in,
         )
         for name in ("final", "dense", "norm"):
