@@ -174,10 +174,8 @@ class Pickled(Tensors):
         state = torch.load(self.path, "cpu", weights_only=True, mmap=zipfile.is_zipfile(self.path))
         if not isinstance(state, dict):
             raise TypeError(f"a {type(state).__name__}, not a state dict")
-        self._state: dict[Any, Any] = state
-        tensors = {name: t for name, t in state.items() if isinstance(t, Tensor)}
-        return {str(name): tuple(t.shape) for name, t in tensors.items() if not t.is_complex()}
+        self._state = {str(name): t for name, t in state.items() if isinstance(t, Tensor)}
+        return {name: tuple(t.shape) for name, t in self._state.items() if not t.is_complex()}
 
     def _read(self, name: str) -> Tensor:
-        tensor: Tensor = self._state[name]
-        return tensor
+        return self._state[name]
