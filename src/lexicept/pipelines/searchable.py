@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lexicept.checks import Count, check, checked_arguments
+from lexicept.checks import Count, checked_arguments
 from lexicept.corpora import Document
 from lexicept.engines.joined import JoinedEngine
 from lexicept.errors import InputError
@@ -263,7 +263,7 @@ class OpenedIndex(Snapshot):
         return reader.explain(parsed, document_id, vocabulary, rescore=rescore)
 
     @checked_arguments
-    def concepts(self, find: str = "", top_k: int = 50) -> list[Concept]:
+    def concepts(self, find: str = "", top_k: Count = 50) -> list[Concept]:
         """Return concepts with documents: the most useful first, or the best matches.
 
         Args:
@@ -277,12 +277,11 @@ class OpenedIndex(Snapshot):
             >>> index.concepts("sleep", top_k=1)[0].label
             'sleep'
         """
-        check("top_k", top_k, Count)
         atlas = self._atlas()
         return [atlas[number] for number in atlas.search(find)[:top_k]]
 
     @checked_arguments
-    def concept(self, number: int, top_k: int = 10) -> Concept:
+    def concept(self, number: int, top_k: Count = 10) -> Concept:
         """Return a concept with words, examples, a histogram of activations, neighbours and the
         ``top_k`` documents with the largest weights.
 
@@ -297,7 +296,6 @@ class OpenedIndex(Snapshot):
             >>> index.concept(3130).label
             'sleep'
         """
-        check("top_k", top_k, Count)
         atlas, reader = self._atlas(), self.reader
         if not 0 <= number < len(atlas):
             raise InputError(f"{self.path} has no concept {number}, only 0 to {len(atlas) - 1}")
