@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lexicept.neural.kernels.linear_outputs import top_activations
-from lexicept.neural.kernels.sparse_linear import chosen_outputs, sum_chosen
+from lexicept.neural.kernels.sparse_linear import sum_chosen
 from lexicept.neural.sae.model import SAE
 from lexicept.training.sae.settings import SAESettings
 
@@ -43,7 +43,7 @@ class TopK(nn.Module):
     def forward(self, x: Tensor, dead: Tensor) -> Outcome:
         """Return loss and activity of a batch [n, d], given the numbers of the dead latents."""
         sae, latents = self.sae, self._largest(x, self.settings.k)[1]
-        acts = F.relu(chosen_outputs(sae.centre(x), sae.W_enc, sae.b_enc, latents))
+        acts = _acts_of(sae, x, latents)
         error = x - sum_chosen(acts, latents, sae.W_dec) - sae.b_dec
         loss = _squared(error) + self._revival(x, error, dead)
         return Outcome(loss, error, self._counts(acts, latents))
