@@ -154,7 +154,6 @@ def read(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[sp.c
 
 
 def _kernel_arguments(weights: sp.csr_array, prior: Floats, dialogue: Dialogue) -> tuple[Any, ...]:
-    """Return the arguments of the kernels."""
     with np.errstate(over="ignore"):
         spoken = TRANSFORMS[dialogue.transform](weights.data.astype(np.float64))
     if not np.isfinite(spoken).all():

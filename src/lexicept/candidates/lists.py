@@ -173,7 +173,6 @@ def _frame(line: bytes) -> tuple[bytes, bytes] | int:
 
 
 def _parser(location: Location, line: bytes) -> Parser:
-    """Return the parser of a file with this first line."""
     if line.startswith(b"["):
         return _parse_colbert
     if line.startswith(b"{"):

@@ -161,7 +161,6 @@ def _shown(default: Any) -> str:
 
 
 def _converted(option: Option, _: Any, tokens: Sequence[Token]) -> Any:
-    """Return the value of an option's texts."""
     texts = [token.value for token in tokens]
     kinds = option.items or members_of(option.annotation)
     if _joined(option):

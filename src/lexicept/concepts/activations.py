@@ -42,7 +42,6 @@ class ReadTexts(NamedTuple):
 
 
 def read_texts(encoder: TokenReader, texts: Sequence[str]) -> ReadTexts:
-    """Read texts through an encoder."""
     windows = encoder.windows(texts)
     text_of = np.array([window.text for window in windows], np.int64)
     spans = [window.word_spans() for window in windows]
@@ -140,7 +139,6 @@ class FiringReader:
     def _count(
         self, concept: Integers, text: Integers, word: Integers, act: Floats, spelled: Integers
     ) -> None:
-        """Count words, texts and activations."""
         held = held_out(text)
         self.background.add(spelled)
         self.held_out_words.add(spelled[held])
@@ -287,7 +285,6 @@ class _Tallies:
             self.result()
 
     def result(self) -> Tallies:
-        """Return the sums."""
         keys, sums, ends = map(np.concatenate, zip(*self._blocks, strict=True))
         order = np.argsort(keys, kind="stable")
         starts = run_starts(keys[order])

@@ -154,7 +154,6 @@ def _with_folders(parents: list[str], read: Callable[[], Document]) -> Document:
 
 
 def file_of(document_id: str) -> str:
-    """Return the id of a document's file."""
     return document_id.partition("#")[0]
 
 

@@ -17,7 +17,6 @@ T = TypeVar("T")
 
 
 def read_documents(name: str) -> Records[Document]:
-    """Open a dataset and return an iterator over the documents."""
     dataset = load(name)
     if not dataset.has_docs():
         raise InputError(f"{name}: ir_datasets has no documents for it")
@@ -25,13 +24,11 @@ def read_documents(name: str) -> Records[Document]:
 
 
 def read_queries(name: str, split: str) -> Records[Query]:
-    """Open a dataset's split and return an iterator over the queries."""
     queries = _load_split(name, split, "queries").queries_iter
     return _records(name, "query", queries, lambda query: Query(query.query_id, _text(query)))
 
 
 def read_qrels(name: str, split: str) -> Iterator[Qrel]:
-    """Open a dataset's split and return an iterator over the judgements."""
     qrels = _load_split(name, split, "qrels").qrels_iter
     records = _records(name, "judgement", qrels, lambda q: (q.query_id, q.doc_id, int(q.relevance)))
     return (Qrel(*read()) for _, read in records)

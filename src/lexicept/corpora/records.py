@@ -84,7 +84,6 @@ class Location(NamedTuple):
         return f"{self.source}, {self.unit} {self.position}" if self.position else self.source
 
     def error(self, message: str) -> InputError:
-        """Return an InputError with this location and a ``message``."""
         return InputError(f"{self}: {message}")
 
 

@@ -130,7 +130,6 @@ def read_parquet(path: str) -> Records[Document]:
 
 
 def _batches(file: Any) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows, a batch at a time."""
     count = 0
     for batch in file.iter_batches(BATCH):
         count += batch.nbytes

@@ -109,19 +109,16 @@ class EncodedConcepts:
 
     @classmethod
     def load(cls, folder: Path) -> EncodedConcepts:
-        """Read what ``save`` wrote."""
         concepts = cls.load_light(folder)
         assert concepts is not None
         return concepts
 
     @property
     def terms(self) -> Sequence[str]:
-        """The name of every dimension."""
         return self._terms
 
     @property
     def size(self) -> int:
-        """Number of dimensions."""
         return int(self.encoder.head.size)
 
     def queries(self, texts: Sequence[str]) -> sp.csr_array:

@@ -41,7 +41,6 @@ class IndexSettings:
         return Splade(query_scale) if pooling == "max" else Unchanged(query_scale)
 
     def write(self, folder: Path) -> None:
-        """Write the settings into an encoder's folder."""
         write_json(folder / FILE, asdict(self))
 
     @classmethod

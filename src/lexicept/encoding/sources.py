@@ -119,7 +119,6 @@ class Reference:
         return cls(name, revision, files)
 
     def write(self, folder: Path) -> None:
-        """Write the reference into a folder."""
         reference = {"name": self.name, "revision": self.revision, "files": self.files}
         write_json(folder / REFERENCE_FILE, reference)
 

@@ -56,12 +56,10 @@ class ConceptsAndVectors:
         return encoded, _units(mean)
 
     def save(self, folder: Path) -> None:
-        """Write the concepts."""
         self.concepts.save(folder)
 
     @classmethod
     def load(cls, folder: Path) -> ConceptsAndVectors:
-        """Read what ``save`` wrote."""
         return cls(load_vectorizer("concepts", folder))
 
 

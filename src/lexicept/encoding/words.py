@@ -294,7 +294,6 @@ class WordVectorizer:
 
     @property
     def size(self) -> int:
-        """Number of terms."""
         return len(self._dimensions)
 
     @property
@@ -337,7 +336,6 @@ class WordVectorizer:
         return _sorted_rows(*_entries(rows), len(self._dimensions))
 
     def query_tokenizer(self, text: str) -> Tokenizer:
-        """Return the tokenizer of a query."""
         return self._for_queries if self._for_queries(text) else self.tokenizer
 
     def query_stems(self, text: str) -> list[str]:
@@ -378,7 +376,6 @@ class WordVectorizer:
         return {dimension: Sources.alike(occurrences) for dimension, occurrences in spans.items()}
 
     def save(self, folder: Path) -> None:
-        """Write the settings and the terms into a folder."""
         settings = {
             "language": self.tokenizer.language, "query_stop_words": self.query_stop_words
         }  # fmt: skip

@@ -63,7 +63,6 @@ class Point:
         return self.values[QD_FLOPS.name]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the setting and the values as one object."""
         return {**self.setting._asdict(), **self.values}
 
 

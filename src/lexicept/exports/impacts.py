@@ -121,7 +121,6 @@ def messages(exported: ExportedIndex, progress: Progress) -> Iterator[Any]:
 
 @cache
 def message_classes() -> dict[str, Any]:
-    """Return the classes of CIFF's messages by name."""
     file = FileDescriptorProto(name="ciff.proto", package="ciff", syntax="proto3")
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)

@@ -208,7 +208,6 @@ def _digits(vector: Vector) -> list[float]:
 
 
 def _type(column: FieldColumn) -> str:
-    """Return the type of a field in a mapping."""
     if column.type.name == "number":
         return "long" if column.values.dtype.kind == "i" else "double"
     return column.type.name

@@ -101,7 +101,6 @@ def added_terms(index: IndexReader, added: DimensionNumbers) -> list[QueryTerm]:
 
 
 def _sum(weights: DimensionNumbers, more: DimensionNumbers) -> dict[tuple[str, int], float]:
-    """Return the sum of the weights of each dimension."""
     return {**weights, **{key: weights.get(key, 0.0) + weight for key, weight in more.items()}}
 
 

@@ -54,12 +54,10 @@ def check_number(num_documents: int) -> None:
 
 
 def part_name(number: int) -> str:
-    """Return the name of a part's folder."""
     return f"{number:06d}"
 
 
 def part_number(folder: Path) -> int:
-    """Return the number of a part from its folder."""
     return int(folder.name)
 
 
@@ -121,7 +119,6 @@ class Parts:
         return StoredRows(prefixes, size, self.selection)
 
     def __add__(self, other: Parts) -> Parts:
-        """Return the parts and documents of both."""
         stores = {name: [*texts, *other.stores[name]] for name, texts in self.stores.items()}
         order = np.concatenate([self.order, sum(self.counts) + other.order])
         return Parts((*self.folders, *other.folders), stores, order)

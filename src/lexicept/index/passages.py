@@ -87,7 +87,6 @@ class Passages:
         return document if document >= 0 and entry in self.span(document) else None
 
     def document_id(self, entry: int) -> str:
-        """Return the id of the document of an entry."""
         document = self.number_at(entry) if len(self.ids) else None
         return self.entry_ids[entry] if document is None else self.ids[document]
 

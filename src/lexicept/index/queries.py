@@ -65,7 +65,6 @@ class WeightedQueries(NamedTuple):
         return cls(weights, np.concatenate(vectors) if vectors else None)
 
     def select(self, queries: Sequence[int] | Integers | slice) -> WeightedQueries:
-        """Return some of the queries."""
         vectors = self.text_vectors
         return WeightedQueries(self.weights[queries], None if vectors is None else vectors[queries])
 
@@ -114,7 +113,6 @@ class QueryWeigher:
         return numbered
 
     def term(self, dimension: Dimension) -> str:
-        """Return the label of a dimension."""
         name, number = dimension
         return self.vocabularies[name].term(number)
 

@@ -32,7 +32,6 @@ class StoredDocuments:
         return {name: index for index, name in enumerate(self.ids)}
 
     def ids_of_documents(self, numbers: Sequence[int]) -> Sequence[str]:
-        """Return the ids of the documents of numbers."""
         if not self.in_passages:
             return self.ids.select(numbers)
         return [self.passages.document_id(index) for index in numbers]

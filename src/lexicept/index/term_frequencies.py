@@ -103,6 +103,5 @@ def _shard(units: Units, start: int) -> Path:
 
 
 def _keep(shard: Path, units: Units, tf: sp.csr_array) -> None:
-    """Keep a finished shard."""
     save_csr(shard, tf)
     units.finish(shard.name, sorted(units.folder.glob(f"{shard.name}.*")))

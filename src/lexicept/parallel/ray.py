@@ -138,7 +138,6 @@ class Cluster:
         return int(self._ray.cluster_resources().get(resource, 0))
 
     def _result(self, reference: Any) -> Any:
-        """Wait for a task's result."""
         return self._unwrapped(partial(self._ray.get, reference))
 
     def _unwrapped(self, take: Callable[[], Any]) -> Any:

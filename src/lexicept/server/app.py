@@ -171,5 +171,4 @@ def fail(request: Request, error: Exception) -> Response:
 
 
 async def swagger() -> Response:
-    """Return the page that shows the API."""
     return FileResponse(PAGE / "docs.html")

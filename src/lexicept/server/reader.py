@@ -183,7 +183,6 @@ class Reader:
             return await hits
 
     async def _with_models(self, work: Callable[[], T]) -> T:
-        """Call a function in the models' thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _is_cached(self, request: SearchRequest) -> bool:

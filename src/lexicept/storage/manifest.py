@@ -131,7 +131,6 @@ _GENERATION = re.compile(r"generation-(\d{6,})")
 
 
 def generation_name(index: int) -> str:
-    """Return the name of a generation's folder."""
     return f"generation-{index:06d}"
 
 

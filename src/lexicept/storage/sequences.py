@@ -28,7 +28,6 @@ class LazySequence(Sequence[Item]):
         return self._read(index)
 
     def select(self, indices: Sequence[int]) -> list[Item]:
-        """Return the items of numbers."""
         return [self._read(index) for index in indices]
 
     def __iter__(self) -> Iterator[Item]:

@@ -172,12 +172,10 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
 
     @property
     def backbone(self) -> Backbone:
-        """The backbone."""
         return cast(Backbone, self[0])
 
     @property
     def head(self) -> Head:
-        """The head."""
         return cast(Head, self[-1])
 
     @property

@@ -245,7 +245,6 @@ class Head(Module):  # type: ignore[misc]
         return super().to(*args, **kwargs) if args or kwargs else self
 
     def get_embedding_dimension(self) -> int:
-        """Return the number of dimensions."""
         return self.size
 
     def configure(self, **changes: Any) -> None:

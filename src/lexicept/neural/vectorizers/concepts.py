@@ -77,11 +77,9 @@ class ConceptVectorizer(EncodedConcepts):
 
     @property
     def head(self) -> Head:
-        """The encoder's head."""
         return self.encoder.head
 
     def term(self, dimension: int) -> str:
-        """Return the name of a dimension."""
         return self._terms[dimension]
 
     @property
