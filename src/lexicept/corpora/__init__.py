@@ -18,30 +18,13 @@ from lexicept.corpora.files import (
 )
 from lexicept.corpora.folder import KINDS, Folder
 from lexicept.corpora.lines import read_lines
-from lexicept.corpora.records import (
-    Document,
-    DocumentStream,
-    Location,
-    Passage,
-    Qrel,
-    Query,
-    Records,
-    checked,
-    id_of,
-)
+from lexicept.corpora.records import Document as Document
+from lexicept.corpora.records import DocumentStream, Location, Records, checked, id_of
+from lexicept.corpora.records import Passage as Passage
+from lexicept.corpora.records import Qrel as Qrel
+from lexicept.corpora.records import Query as Query
 from lexicept.corpora.skipped import Skipped
 from lexicept.errors import InputError
-
-__all__ = [
-    "Document",
-    "Passage",
-    "Qrel",
-    "Query",
-    "read_documents",
-    "read_qrels",
-    "read_queries",
-    "read_query_file",
-]
 
 _DOCUMENT_SOURCES = (
     f"python-docs, a BEIR folder, a folder of files, a file ({', '.join(EXTENSIONS)}; records may "
@@ -76,9 +59,12 @@ def read_queries(source: str | os.PathLike[str], split: str = "test") -> Iterato
     """Open the judged queries of a BEIR folder or an ir_datasets name. Raises InputError for no
     such source or split, bad judgements (now), or bad queries (while iterating)."""
     judged = {qrel.query_id for qrel in read_qrels(source, split)}
-    return (
-        query for query in checked(_read_queries(os.fspath(source), split)) if query.id in judged
-    )
+    name = os.fspath(source)
+    if os.path.isdir(name):
+        records = beir.read_queries(name)
+    else:
+        records = ir_datasets_reader.read_queries(_dataset(name, _QUERY_SOURCES), split)
+    return (query for query in checked(records) if query.id in judged)
 
 
 def read_query_file(path: str | os.PathLike[str]) -> Iterator[Query]:
@@ -151,12 +137,6 @@ def _only(path: str, records: Records[Document], skipped: Skipped) -> Records[Do
 
 def _raise(error: InputError) -> Document:
     raise error
-
-
-def _read_queries(source: str, split: str) -> Records[Query]:
-    if os.path.isdir(source):
-        return beir.read_queries(source)
-    return ir_datasets_reader.read_queries(_dataset(source, _QUERY_SOURCES), split)
 
 
 def _dataset(source: str, accepted: str) -> str:
