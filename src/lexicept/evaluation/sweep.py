@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from lexicept.checks import Count, Items, Positive, settings
 from lexicept.errors import InputError
 from lexicept.evaluation.effectiveness import JudgedQueries, evaluate
-from lexicept.evaluation.runs import run_of_rows, without_identical_ids
+from lexicept.evaluation.runs import run_of_rows
 from lexicept.index.impacts import Derived, RRASettings
 from lexicept.index.query_encoders import IndexVocabulary
 from lexicept.index.reader import IndexReader
@@ -223,9 +223,7 @@ class _Search:
         depth = CUTOFF + judged.ignore_identical_ids
         background = queries @ derived.background
         rankings = index.passages.ranked(derived.engine, queries, depth, background)
-        run = run_of_rows(judged.query_ids, rankings, index.document_ids)
-        if judged.ignore_identical_ids:
-            run = without_identical_ids(run)
+        run = judged.cut(run_of_rows(judged.query_ids, rankings, index.document_ids))
         values = evaluate(judged.qrels, run, SWEPT)
         documents, posting_lengths = len(index.document_ids), derived.engine.df[self.span]
         costs = SearchCosts(queries[:, self.span], posting_lengths, documents, values[RR.name])
