@@ -167,8 +167,7 @@ def from_settings(settings: dict[str, Any]) -> Weighting:
 
 def lucene_idf(num_documents: int, df: Floats | Integers) -> Floats:
     """Return ``ln(1 + (N − df + ½) / (df + ½))`` of every dimension [V], always positive."""
-    idf: Floats = np.log1p((num_documents - df + 0.5) / (df + 0.5))
-    return idf
+    return np.log1p((num_documents - df + 0.5) / (df + 0.5))
 
 
 def usefulness(num_documents: int, df: Integers) -> Floats:
@@ -178,8 +177,7 @@ def usefulness(num_documents: int, df: Integers) -> Floats:
 
 def _lengths(tf: sp.csr_array) -> Floats:
     """Return the sum of the tf of every document [n]."""
-    lengths: Floats = np.asarray(tf.sum(axis=1), dtype=np.float64).ravel()
-    return lengths
+    return np.asarray(tf.sum(axis=1), dtype=np.float64).ravel()
 
 
 def _with_data(matrix: sp.csr_array, data: Floats) -> sp.csr_array:

@@ -66,14 +66,12 @@ class MeanStates:
 
     def result(self) -> Floats:
         """Return the means, f32 [count, d]; zeros for a text without tokens."""
-        means: Floats = self._sums / np.maximum(self._tokens, 1)[:, None]
-        return means
+        return self._sums / np.maximum(self._tokens, 1)[:, None]
 
 
 def as_array(states: Any) -> Floats:
     """Return states [n, d], perhaps a tensor, as an array."""
-    array: Floats = states if isinstance(states, np.ndarray) else states.float().cpu().numpy()
-    return array
+    return states if isinstance(states, np.ndarray) else states.float().cpu().numpy()
 
 
 class KeptActivations:

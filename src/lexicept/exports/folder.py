@@ -110,8 +110,7 @@ class ExportedIndex:
         """Round weights of documents to integers from 0 to 2**bits - 1."""
         top = max(self.largest, float(self.offsets.max(initial=0)))
         levels_per_weight = float((2**self.bits - 1) / (top or 1.0))
-        impacts: Integers = np.rint(weights.astype(float) * levels_per_weight).astype(np.int64)
-        return impacts
+        return np.rint(weights.astype(float) * levels_per_weight).astype(np.int64)
 
     def document_impacts(self, number: int) -> Vector:
         """Return the non-zero impacts of a document."""

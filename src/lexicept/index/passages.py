@@ -97,8 +97,7 @@ class Passages:
         follows = np.zeros(len(self.entry_ids) + 1, np.int64)
         np.add.at(follows, self.starts + 1, 1)
         np.add.at(follows, self.starts + self.counts, -1)
-        documents: Integers = np.cumsum(np.cumsum(follows[:-1]) == 0) - 1
-        return documents
+        return np.cumsum(np.cumsum(follows[:-1]) == 0) - 1
 
     @cached_property
     def firsts(self) -> Integers:
@@ -134,8 +133,7 @@ class Passages:
         """Return a mask of all entries of the documents with an entry in a mask [N]."""
         if not len(self.ids):
             return mask
-        documents: npt.NDArray[np.bool_] = np.logical_or.reduceat(mask, self.firsts)
-        return documents[self.document_numbers]
+        return np.logical_or.reduceat(mask, self.firsts)[self.document_numbers]
 
     def ranked(
         self,

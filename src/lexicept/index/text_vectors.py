@@ -156,8 +156,7 @@ class TextVectors:
             cosines[start : start + len(records)] = products / lengths
         settings = self.settings
         above = np.where(cosines == 0, 0, np.maximum(cosines - np.float32(settings.origin), 0))
-        similarities: Floats = np.float32(settings.scale) * above
-        return similarities
+        return np.float32(settings.scale) * above
 
     @property
     def all_compared(self) -> bool:

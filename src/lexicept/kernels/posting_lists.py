@@ -84,8 +84,7 @@ def fitting_widths(lengths: Integers, count: int) -> Integers:
 
 def num_bytes(lengths: Integers, widths: Integers) -> Integers:
     """Return the bytes of each list's gaps."""
-    size: Integers = -(-lengths.astype(np.int64) * widths // 8)
-    return size
+    return -(-lengths.astype(np.int64) * widths // 8)
 
 
 def pack(documents: Integers, weights: Floats, sizes: Integers, widths: Integers) -> PackedLists:

@@ -153,8 +153,7 @@ class Head(Module):  # type: ignore[misc]
             column[columns] = torch.arange(outside, device=columns.device)
             acts = fired_acts.new_zeros(len(x), outside + 1)
             acts = acts.scatter(1, column[fired], fired_acts)[:, :outside]
-        addends: Floats = self.addends(self.scaled(acts)).cpu().numpy()
-        return addends
+        return self.addends(self.scaled(acts)).cpu().numpy()
 
     @torch.inference_mode()
     def largest_acts(self, states: Tensor) -> tuple[Floats, Integers]:
