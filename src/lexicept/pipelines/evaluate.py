@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import re
@@ -32,6 +31,7 @@ from lexicept.index.reader import IndexReader
 from lexicept.pipelines.opened import IndexLike, check_judged, read_judged, reader_of
 from lexicept.pipelines.systems import ResolvedSystem, SearchedIndex, Systems, resolve_systems
 from lexicept.progress import Progress, reporting
+from lexicept.storage.files import write_json
 from lexicept.storage.workspace import new_folder, refuse_existing
 from lexicept.weighting import BM25
 
@@ -193,9 +193,7 @@ def _evaluate_systems(
 
 
 def _write(evaluation: Evaluation, queries: Sequence[Query], folder: Path) -> None:
-    """Write the report, the values of every query, and the runs."""
-    content = json.dumps(evaluation.to_json(), ensure_ascii=False, indent=1) + "\n"
-    (folder / REPORT).write_text(content, "utf-8")
+    write_json(folder / REPORT, evaluation.to_json())
     texts = {query.id: query.text for query in queries}
     measures = list(next(iter(evaluation.systems.values())).per_query)
     with (folder / PER_QUERY).open("w", encoding="utf-8", newline="") as file:
