@@ -75,7 +75,9 @@ class LightEncoder(TokenReader):
         or IndexFormatError for damaged or missing files."""
         if (head := LatentHead.of(folder)) is None:
             return None
-        config = _config(folder)
+        config: dict[str, Any] = {}
+        for name in ("sentence_bert_config", "tokenizer_config", "config_sentence_transformers"):
+            config |= read_json(folder / f"{name}.json")
         if any(config.get(name, value) != value for name, value in _BACKBONE.items()):
             return None
         if (path := folder / FILE).exists():
@@ -152,15 +154,6 @@ def packaged_encoder() -> LightEncoder:
     if encoder is None:
         raise InputError(f"{MINI_FOLDER} is damaged: install lexicept again")
     return encoder
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    """Return the entries of the configurations of a saved encoder."""
-    names = ("sentence_bert_config", "tokenizer_config", "config_sentence_transformers")
-    config: dict[str, Any] = {}
-    for name in names:
-        config |= read_json(folder / f"{name}.json")
-    return config
 
 
 class LatentHead:
