@@ -115,9 +115,7 @@ class Index(OpenedIndex):
 
         with self._change(progress=progress) as (report, _):
             updates.describe(self.path, find)
-        atlas = self.reader.atlas
-        assert atlas is not None
-        return atlas
+        return self._atlas()
 
     def delete(self, document_ids: Iterable[str]) -> int:
         """Delete documents and return the number of deleted documents.
