@@ -137,8 +137,7 @@ def checkpoint_blocks(backbone: Any) -> None:
 @cache
 def multiplies_bfloat16() -> bool:
     """Return whether this CPU has instructions that multiply bfloat16; torch 2.6 knows none."""
-    read: Callable[[], dict[str, object]] = getattr(torch.cpu, "get_capabilities", dict)
-    capabilities = read()
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
 
 
