@@ -59,11 +59,8 @@ class Reweighted:
         return stack_columns([self.weights, sp.csr_array(self.offsets[:, None])])
 
     def queries(self, queries: Any) -> sp.csr_array:
-        """Return CSR [n, V + 1] from CSR [n, V] of query weights.
-
-        Raises:
-            InputError: another V, or weights that are NaN, infinite or negative.
-        """
+        """Return CSR [n, V + 1] from CSR [n, V] of query weights. Raises InputError for another V,
+        or weights that are NaN, infinite or negative."""
         matrix = canonical_csr(queries)
         if matrix.shape[1] != self.background.size:
             raise InputError(

@@ -148,11 +148,8 @@ class Unchanged(_Elementwise):
 
 
 def from_settings(settings: dict[str, Any]) -> Weighting:
-    """Return the weighting that ``settings()`` describes.
-
-    Raises:
-        InputError: an unknown name or parameter, or a parameter out of range.
-    """
+    """Return the weighting that ``settings()`` describes. Raises InputError for an unknown name or
+    parameter, or a parameter out of range."""
     weightings: dict[str, Callable[..., Weighting]]
     weightings = {"bm25": BM25, "splade": Splade, "unchanged": Unchanged}
     arguments = dict(settings)

@@ -145,11 +145,8 @@ def check_finite(rankings: list[Ranking]) -> list[Ranking]:
 
 
 def checked_queries(queries: Any, num_dimensions: int) -> sp.csr_array:
-    """Return query weights [n, V] in single precision.
-
-    Raises:
-        InputError: NaN, infinite or negative weights, another V, or a dimension outside of it.
-    """
+    """Return query weights [n, V] in single precision. Raises InputError for NaN, infinite or
+    negative weights, another V, or a dimension outside of it."""
     matrix = single_precision(queries)
     check_dimensions(matrix)
     width = matrix.shape[1]

@@ -126,7 +126,6 @@ class QueryWeigher:
         return stems
 
     def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> WeightedQueries:
-        """Return the weights of queries, in a vocabulary or all."""
         searched = self._searched(vocabulary)
         texts, vectors = [query.text for query in queries], None
         if not "".join(texts).strip():  # dimensions alone need no model

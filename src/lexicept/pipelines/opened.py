@@ -21,11 +21,8 @@ IndexLike: TypeAlias = Snapshot | IndexReader | str | os.PathLike[str]
 
 
 def reader_of(index: IndexLike) -> IndexReader:
-    """Return the snapshot that an opened index holds, or open the one at a path.
-
-    Raises:
-        IndexFormatError: the path holds no index, or a damaged one.
-    """
+    """Return the snapshot that an opened index holds, or open the one at a path. Raises
+    IndexFormatError for a path without an index, or with a damaged one."""
     if isinstance(index, str | os.PathLike):
         return warn_of_missing(IndexReader.open(index))
     if isinstance(index, IndexReader):

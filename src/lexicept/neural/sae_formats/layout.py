@@ -174,7 +174,6 @@ class Release(Layout):
 
     @classmethod
     def write(cls, folder: Path, config: dict[str, Any], weights: bytes) -> None:
-        """Write the weights, then the configuration."""
         replace_file(folder / cls.weights_file, weights)
         write_json(folder / str(cls.config_file), config)
 

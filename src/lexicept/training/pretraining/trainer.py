@@ -163,7 +163,6 @@ class MaskedLoop(Loop[list[MaskableWindow]]):
         self.trained.load_state_dict(state["trained"], strict=False)
 
     def finish(self) -> None:
-        """Merge adapters and switch to evaluation mode."""
         for parameter in self.trained.parameters():
             parameter.grad = None
         self.backbone.model = merge_adapters(self.backbone.model)
