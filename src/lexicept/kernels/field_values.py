@@ -1,7 +1,5 @@
 """Values of documents, counted and summed up."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lexicept.kernels.compiled import compiled
