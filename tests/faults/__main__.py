@@ -4,8 +4,6 @@
 status is 1 if any trial failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

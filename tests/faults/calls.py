@@ -5,8 +5,6 @@ writes, flushes, maps, renames or removes a file, whatever library makes the cal
 thread. The child is a fork: it starts in milliseconds with everything imported.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

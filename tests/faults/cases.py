@@ -1,7 +1,5 @@
 """Commands to interrupt, and what may be there afterwards."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

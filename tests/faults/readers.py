@@ -1,7 +1,5 @@
 """Processes that read an index as fast as they can during changes."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import random

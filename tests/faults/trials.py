@@ -4,8 +4,6 @@ After each trial the old result or the new one is there, whole; and where it is 
 command, run again, leads to the new one.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

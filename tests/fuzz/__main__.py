@@ -5,8 +5,6 @@ reader fail, hang or take too much memory, and saves it as ``crash-TARGET-...``;
 target reads this input alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

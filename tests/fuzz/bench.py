@@ -1,7 +1,5 @@
 """The files of one target, replaced one at a time by damaged content."""
 
-from __future__ import annotations
-
 import gzip
 import resource
 import warnings

@@ -1,7 +1,5 @@
 """The readers: how to write valid files for each, and how to read them to the end."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

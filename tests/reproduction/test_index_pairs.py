@@ -1,7 +1,5 @@
 """Tokens and latents of two indexes of the same documents."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

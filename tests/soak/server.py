@@ -5,8 +5,6 @@ its memory, its file descriptors and the generations that it keeps open; the exi
 of them grows, an answer is a server error or an update is not served. Linux only.
 """
 
-from __future__ import annotations
-
 import argparse
 import http.client
 import json

@@ -3,8 +3,6 @@
 Every result has to be the one that a single thread gets. The exit status is 1 otherwise.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -3,8 +3,6 @@
 Norms, thresholds and scales all differ, so that one wrong factor shows.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Searches of one index by several threads, compared with one thread."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from threading import Barrier

@@ -1,7 +1,5 @@
 """The packaged recipes' full-size rows with tiny data and random models, through the same code."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Changes of large indexes leave the postings of other documents alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

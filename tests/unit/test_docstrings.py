@@ -1,7 +1,5 @@
 """Docstrings of the public names: every parameter is described, and the examples run."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import shutil

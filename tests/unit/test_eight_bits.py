@@ -1,7 +1,5 @@
 """A BERT in 8 bits: near single precision, a window at a time, from a file that may be damaged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

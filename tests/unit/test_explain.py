@@ -1,7 +1,5 @@
 """``lexicept.explain``: the model's score and its words, without an index."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The largest products of vectors and the rows of a matrix: the same as all products have."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

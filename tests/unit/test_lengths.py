@@ -1,7 +1,5 @@
 """Lengths of queries and documents (SAE-SPLADE, appendix A: 32 and 256)."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The packaged concept model, and other sources of concepts for build."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Queries without a good match in an index."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Graphs of encoders give the encoders' vectors in onnxruntime."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Graphs in ONNX, node by node."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The cache of encoded queries: its entries and its bytes."""
 
-from __future__ import annotations
-
 from sys import getsizeof
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The Top-K of a query: the same dimensions from every implementation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

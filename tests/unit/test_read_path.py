@@ -1,7 +1,5 @@
 """The read path: Python calls and frames of one search of words."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import FrameType

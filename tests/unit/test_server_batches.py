@@ -1,7 +1,5 @@
 """Searches that wait for the model together, and searches with a query encoded before."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Vectors of whole texts: in files, in scores and in explanations."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path
