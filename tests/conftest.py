@@ -58,6 +58,14 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
     return tiny_backbone(tmp_path_factory.mktemp("bert"))
 
 
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small masked language model with random weights."""
+    from support.library_models import save_masked
+
+    return save_masked(tmp_path_factory.mktemp("masked"))
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """For equal bytes in other processes; after a fork the threads of parallel regions are gone."""

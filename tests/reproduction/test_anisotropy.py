@@ -8,14 +8,9 @@ from lexicept.errors import InputError
 from lexicept.neural.backbones.backbone import Backbone
 from reproduction import anisotropy as module
 from reproduction.anisotropy import anisotropy
-from support.tiny import states_of, text, tiny_backbone
+from support.tiny import states_of, text
 
 TEXTS = [text(1, 2, 3), text(7, 7, 7, 7, 9), "", text(*range(100)), text(4), text(20, 3)]
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny_backbone(tmp_path_factory.mktemp("bert"), dropout=0.0)
 
 
 def test_a_transform_is_applied_to_the_last_layer(bert):

@@ -20,17 +20,12 @@ from lexicept.neural.encoders.encoder import Encoder
 from lexicept.neural.heads.sae import SAEHead
 from support.commands import assert_error
 from support.heads import sae_head
-from support.library_models import inference_free, modules, save_library, save_masked
+from support.library_models import inference_free, modules, save_library
 from support.tiny import WORDS, save_bert, tiny_backbone
 
 QUERY = "bade kilo"
 DOCUMENTS = ["kilo muba kilobade", "", " ".join(WORDS * 6), "Kilo [SEP] muba? ", "bade"]
 """One empty, one longer than the model reads, one of pieces of words."""
-
-
-@pytest.fixture(scope="module")
-def masked(tmp_path_factory):
-    return save_masked(tmp_path_factory.mktemp("masked"))
 
 
 def autoencoder(masked: Path, *between: Any, mode: str = "mean", **settings: Any) -> list[Any]:

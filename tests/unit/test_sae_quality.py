@@ -16,14 +16,9 @@ from lexicept.neural.sae.model import SAE
 from lexicept.neural.sae.quality import EDGES, report_sae, report_states
 from support.commands import assert_error
 from support.language_models import save as save_language_model
-from support.tiny import states_of, text, tiny_backbone
+from support.tiny import states_of, text
 
 TEXTS = [text(1, 2, 3), text(7, 7, 7, 7, 9), "", text(*range(100)), text(4), text(20, 3)]
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return tiny_backbone(tmp_path_factory.mktemp("bert"), dropout=0.0)
 
 
 def some_sae(threshold=True):
