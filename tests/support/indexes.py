@@ -53,6 +53,10 @@ def build(
     return build_of(path, documents, *vocabularies, rra=rra)
 
 
+def scores_of(index: IndexReader, query: str, vocabulary: str | None = None) -> dict[str, float]:
+    return {hit.id: hit.score for hit in index.search([query], 100, vocabulary)[0]}
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """The bytes of every file below a folder, but for the locks of indexes."""
     files = (file for file in folder.rglob("*") if file.is_file() and file.name != ".lock")

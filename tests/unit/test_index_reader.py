@@ -18,16 +18,12 @@ from lexicept.index.reader import IndexReader
 from lexicept.index.verification import verify
 from lexicept.queries.syntax import ParsedQuery
 from lexicept.weighting import BM25, Splade
-from support.indexes import build, edit_manifest
+from support.indexes import build, edit_manifest, scores_of
 from support.vowels import PLACE
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
 
 ANIMALS = {"a": "cat", "b": "cat dog", "c": "dog dog", "d": ""}
-
-
-def as_scores(index: IndexReader, query: str, vocabulary: str | None = None) -> dict[str, float]:
-    return {hit.id: hit.score for hit in index.search([query], 100, vocabulary)[0]}
 
 
 def test_ranking_and_scores_of_words(tmp_path):
@@ -90,7 +86,7 @@ def test_empty_documents_are_kept_and_never_found(tmp_path):
         index = build(tmp_path / f"index{i}", ANIMALS, rra=rra)
         assert index.document("d").text == ""
         assert index.document_vectors().weights[[3]].nnz == 0
-        assert set(as_scores(index, "cat dog")) == {"a", "b", "c"}
+        assert set(scores_of(index, "cat dog")) == {"a", "b", "c"}
     nothing = build(tmp_path / "nothing", {"x": "", "y": "the"})
     assert len(nothing) == 2
     assert nothing.search(["the cat"])[0] == []
@@ -103,14 +99,14 @@ def test_two_vocabularies_add_up(tmp_path):
     built = build(tmp_path / "index", texts, concepts=VocabularySettings(BM25(k3=1.0)))
     for index in (built, IndexReader.open(tmp_path / "index")):
         query = "cats ibex"
-        words = as_scores(index, query, "words")
-        concepts = as_scores(index, query, "concepts")
+        words = scores_of(index, query, "words")
+        concepts = scores_of(index, query, "concepts")
         assert set(words) == {"a", "b", "e", "f"}  # "ibex" is stemmed alike on both sides
         assert set(concepts) == {"a", "b", "e", "f"}  # a, i, e
         both = {name: words.get(name, 0) + concepts.get(name, 0) for name in {*words, *concepts}}
-        assert as_scores(index, query) == pytest.approx(both, rel=1e-5)
+        assert scores_of(index, query) == pytest.approx(both, rel=1e-5)
     only = build(tmp_path / "only", texts)
-    assert as_scores(only, "cats ibex") == pytest.approx(words, rel=1e-6)
+    assert scores_of(only, "cats ibex") == pytest.approx(words, rel=1e-6)
     with pytest.raises(InputError, match="no vocabulary 'colours'"):
         built.search(["cat"], vocabulary="colours")[0]
 
@@ -223,7 +219,7 @@ def test_max_active_dims(tmp_path, pruning, kept):
     assert index.query_vectors(["aa uuu eee"]).nnz == 1
     # The words of the same query are not pruned.
     assert index.query_vectors(["aaaaee oou i"], "words").nnz == 2
-    assert set(as_scores(index, "aa uuu", "concepts")) == {0: {"x", "y"}, 4: {"z"}}[kept]
+    assert set(scores_of(index, "aa uuu", "concepts")) == {0: {"x", "y"}, 4: {"z"}}[kept]
     assert IndexReader.open(index.path).settings["concepts"].pruning == pruning
 
 

@@ -24,7 +24,7 @@ from lexicept.index.updates import delete, reweight, update
 from lexicept.index.verification import verify
 from lexicept.storage.locks import lock
 from lexicept.weighting import BM25
-from support.indexes import build, build_of, contents
+from support.indexes import build, build_of, contents, scores_of
 from support.vowels import Vowels
 
 pytestmark = pytest.mark.usefixtures("_no_leaks")
@@ -47,10 +47,6 @@ def weights_by_term(index: IndexReader) -> dict[tuple[str, str, str], float]:
     }
 
 
-def scores(index: IndexReader, query: str, vocabulary: str | None = None) -> dict[str, float]:
-    return {hit.id: hit.score for hit in index.search([query], 100, vocabulary)[0]}
-
-
 def assert_same(result: IndexReader, expected: IndexReader, queries: Sequence[str]) -> None:
     assert list(result.documents()) == list(expected.documents())
     assert weights_by_term(result) == weights_by_term(expected)
@@ -59,7 +55,10 @@ def assert_same(result: IndexReader, expected: IndexReader, queries: Sequence[st
     for query in queries:
         for vocabulary in (None, *result.settings):
             # Sums in another order of dimensions may differ in the last bit.
-            ours, theirs = scores(result, query, vocabulary), scores(expected, query, vocabulary)
+            ours, theirs = (
+                scores_of(result, query, vocabulary),
+                scores_of(expected, query, vocabulary),
+            )
             assert ours == pytest.approx(theirs, rel=1e-5)
 
 
@@ -120,9 +119,9 @@ def test_update_of_a_reweighted_index_reweights(tmp_path):
     assert list(after.documents()) == list(fresh.documents())
     assert weights_by_term(after) == pytest.approx(weights_by_term(fresh), rel=1e-5)
     for query in QUERIES:
-        ours, theirs = scores(after, query), scores(fresh, query)
+        ours, theirs = scores_of(after, query), scores_of(fresh, query)
         assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)
-    assert scores(after, "cat")["a"] != pytest.approx(scores(before, "cat")["a"])
+    assert scores_of(after, "cat")["a"] != pytest.approx(scores_of(before, "cat")["a"])
 
 
 def test_refused_changes_leave_the_index_as_it_was(tmp_path):
@@ -212,7 +211,7 @@ def test_reweight_is_rra_on_the_document_vectors(tmp_path):
         vector = plain.query_vectors([query])
         values = (by_hand.queries(vector) @ by_hand.documents.T).toarray()[0]
         expected = {name: s for name, s in zip(TEXTS, values, strict=True) if s > 0}
-        assert scores(index, query) == pytest.approx(expected, rel=1e-4)
+        assert scores_of(index, query) == pytest.approx(expected, rel=1e-4)
     assert IndexReader.open(tmp_path / "out", checksums=True).rra == RRASettings(1.5, 2, "exp(x)")
     assert list(index.documents()) == documents(TEXTS)
     # The source is as it was, and neither follows the other's changes.
