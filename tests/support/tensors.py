@@ -1,9 +1,13 @@
-"""Random tensors."""
+"""Random tensors, and tensors that are the same but for rounding."""
 
 from collections.abc import Callable
 
 import torch
 from hypothesis import strategies as st
+
+
+def assert_same(left: torch.Tensor, right: torch.Tensor) -> None:
+    torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
 
 
 def few_numbers(data: st.DataObject) -> Callable[..., torch.Tensor]:

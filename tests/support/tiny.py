@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from tokenizers import (
@@ -54,6 +55,19 @@ def save_bert(folder: Path, dropout: float = 0.1, blocks: int = 2, inner: int = 
         BertModel(config).save_pretrained(folder)
     BertTokenizerFast(vocab=vocabulary, model_max_length=64).save_pretrained(folder)
     return str(folder)
+
+
+def count_read(monkeypatch: pytest.MonkeyPatch, backbone: Any) -> list[int]:
+    """The number of windows in each batch that models of a class read from now on."""
+    counts: list[int] = []
+    states = backbone.states
+
+    def counted(self: Any, ids: Any, mask: Any) -> Any:
+        counts.append(len(ids))
+        return states(self, ids, mask)
+
+    monkeypatch.setattr(backbone, "states", counted)
+    return counts
 
 
 def tiny_backbone(folder: Path, dropout: float = 0.1, **sizes: int) -> Backbone:

@@ -19,7 +19,7 @@ from lexicept.training.sae.adaptation import HEAD, sample, with_initial_decoder
 from lexicept.vectors import unit_rows
 from support.indexes import contents
 from support.processes import KilledError
-from support.tiny import save_bert, text
+from support.tiny import count_read, save_bert, text
 
 TEXTS = [
     f"{subject} {ending}."
@@ -111,14 +111,7 @@ def test_a_small_collection_s_concepts_are_those_of_the_package(tmp_path, monkey
 
 
 def test_the_encoder_reads_no_document_twice(tmp_path, monkeypatch):
-    read: list[int] = []
-    states = EightBitBert.states
-
-    def counted(self, ids, mask):
-        read.append(len(ids))
-        return states(self, ids, mask)
-
-    monkeypatch.setattr(EightBitBert, "states", counted)
+    read = count_read(monkeypatch, EightBitBert)
     lexicept.build(TEXTS, tmp_path / "index")
     assert sum(read) == len(TEXTS)  # to encode, and to name what fires
 

@@ -29,6 +29,7 @@ from lexicept.neural.sae.model import SAE
 from lexicept.neural.vectorizers.concepts import ConceptVectorizer
 from support.commands import assert_error
 from support.library_models import csr, inference_free, modules, save_library, save_masked
+from support.tensors import assert_same
 from support.tiny import WORDS, save_bert, save_decoder
 
 TEXTS = ["bade kilo", "", " ".join(WORDS * 6), "kilo [SEP] muba", "? kiba"]
@@ -39,15 +40,6 @@ def both(encoder: SparseEncoder, texts: list[str] = TEXTS) -> torch.Tensor:
     """Vectors of queries and documents [2, n, size]."""
     sides = (encoder.encode_query(texts), encoder.encode_document(texts))
     return torch.stack([side.to_dense() for side in sides])
-
-
-def assert_same(left: torch.Tensor, right: torch.Tensor) -> None:
-    torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_masked(tmp_path_factory.mktemp("masked"))
 
 
 def read(folder: Path) -> Encoder:

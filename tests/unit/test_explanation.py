@@ -40,7 +40,7 @@ from lexicept.queries.syntax import ParsedQuery
 from lexicept.weighting import BM25
 from support.heads import KINDS, make
 from support.indexes import build_of
-from support.tiny import save_bert, text
+from support.tiny import count_read, save_bert, text
 
 LONG = f"{text(*range(1, 120, 7))} {text(*range(300))}"
 """Of several windows."""
@@ -234,14 +234,7 @@ def test_a_query_and_its_hits_run_the_backbone_once_each(bert, tmp_path, monkeyp
     concepts = ConceptVectorizer(make(bert, "sae")), VocabularySettings(BM25(k3=1.0))
     index = build_of(tmp_path / "index", texts, concepts)
     index.search(["warm"])[0]  # loads the model, which runs to be measured
-    encoded = []
-    states = Backbone.states
-
-    def counted(backbone, token_ids, mask):
-        encoded.append(len(token_ids))
-        return states(backbone, token_ids, mask)
-
-    monkeypatch.setattr(Backbone, "states", counted)
+    encoded = count_read(monkeypatch, Backbone)
     hits = index.search([text(3, 4)], 5, explain=True)[0]
     assert encoded == [1, 5]
     encoded.clear()

@@ -398,8 +398,7 @@ def test_records_of_files_have_ids_below_it(tmp_path):
     (tmp_path / "g.tsv").write_text("id\ttext\tyear\nr\tred\t2020\ns\tsea\t\n")
     pd.DataFrame({"text": ["row"]}).to_parquet(tmp_path / "h.parquet")
     skipped = Skipped("", KINDS)
-    records = Folder(tmp_path, skipped).documents()
-    result = {document.id: document for document in checked(records, skipped)}
+    result = by_id(tmp_path, skipped)
     texts = {name: document.text for name, document in result.items()}
     assert texts == {
         **{"a.csv#x%20y": "eins", "a.csv#b": "größer", "b.csv#c": "breit"},

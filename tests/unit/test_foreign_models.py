@@ -40,6 +40,7 @@ from support.library_models import (
     separate_encoders,
 )
 from support.runs import configuration
+from support.tensors import assert_same
 from support.tiny import (
     WITH_LAYER_NORM,
     WORDS,
@@ -55,15 +56,6 @@ TEXTS = [QUERY, " ".join(WORDS * 6), "kilo [SEP] muba", "? kiba"]
 
 def vectors(model: SparseEncoder, texts: list[str]) -> torch.Tensor:
     return model.encode_document(texts, convert_to_sparse_tensor=False)
-
-
-def assert_same(left: torch.Tensor, right: torch.Tensor) -> None:
-    torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_masked(tmp_path_factory.mktemp("masked"))
 
 
 @pytest.fixture(scope="module")

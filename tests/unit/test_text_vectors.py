@@ -42,7 +42,7 @@ from lexicept.storage.texts import TextStore
 from lexicept.vectors import unit_rows
 from support.indexes import redescribe
 from support.similar_texts import DOCUMENTS, QUERIES, build, tiny_concepts
-from support.tiny import text
+from support.tiny import count_read, text
 
 
 @pytest.fixture(scope="module")
@@ -136,14 +136,7 @@ def test_a_vector_is_the_mean_of_the_states_of_tokens_also_of_several_windows(co
 
 
 def test_concepts_and_vectors_come_from_one_pass(concepts, monkeypatch):
-    read: list[int] = []
-    states = Backbone.states
-
-    def counted(self, ids, mask):
-        read.append(len(ids))
-        return states(self, ids, mask)
-
-    monkeypatch.setattr(Backbone, "states", counted)
+    read = count_read(monkeypatch, Backbone)
     both, vectors = concepts.queries(["bade kilo", "mu ba delo"])
     encoded, vector = concepts.encode_query("bade kilo")
     assert sum(read) == 3
