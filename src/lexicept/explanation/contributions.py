@@ -66,6 +66,7 @@ class QueryTerm(NamedTuple):
 
     @property
     def in_query(self) -> Sources:
+        """``spans`` with shares."""
         return Sources(self.spans, self.shares)
 
 
@@ -97,10 +98,12 @@ class Contribution(NamedTuple):
 
     @property
     def in_query(self) -> Sources:
+        """``query_spans`` with shares."""
         return Sources(self.query_spans, self.query_shares)
 
     @property
     def in_document(self) -> Sources:
+        """``document_spans`` with shares."""
         return Sources(self.document_spans, self.document_shares)
 
 

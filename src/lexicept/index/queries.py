@@ -125,7 +125,10 @@ class QueryWeigher:
         stems: list[str] = vectorizer.query_stems(text)
         return stems
 
-    def weights(self, queries: Sequence[ParsedQuery], vocabulary: str | None) -> WeightedQueries:
+    def weights(
+        self, queries: Sequence[ParsedQuery], vocabulary: str | None, rescore: bool = True
+    ) -> WeightedQueries:
+        """Return the weights of queries, in a vocabulary or all; see ``encode``."""
         searched = self._searched(vocabulary)
         texts, vectors = [query.text for query in queries], None
         if not "".join(texts).strip():  # dimensions alone need no model
@@ -138,9 +141,8 @@ class QueryWeigher:
                 frequencies[each.name], of_texts = self.encoders[each.name].queries(texts)
                 vectors = vectors if of_texts is None else of_texts
             weights = self._weighted(searched, frequencies)
-        return WeightedQueries(
-            self._changed(weights, queries, searched), vectors if vocabulary is None else None
-        )
+        changed = self._changed(weights, queries, searched)
+        return WeightedQueries(changed, vectors if vocabulary is None and rescore else None)
 
     def encode(
         self, query: ParsedQuery, vocabulary: str | None, rescore: bool = True

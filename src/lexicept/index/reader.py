@@ -286,7 +286,7 @@ class IndexReader:
         parsed = parsed_queries(queries)
         masks = self.query_masks(parsed)  # bad conditions are refused before a model runs
         if not explain:
-            weighted = self.weigh(parsed, vocabulary, rescore=rescore)
+            weighted = self.weigher.weights(parsed, vocabulary, rescore)
             return self.rank(weighted, top_k, parsed, masks, threads)
         encoded = [self.weigher.encode(query, vocabulary, rescore) for query in parsed]
         weighted = WeightedQueries.of(encoded, self.engine.num_dimensions)
@@ -309,8 +309,7 @@ class IndexReader:
         self, queries: Sequence[QueryLike], vocabulary: str | None = None, *, rescore: bool = True
     ) -> WeightedQueries:
         """Return queries for ``rank``; see ``search``."""
-        weighted = self.weigher.weights(parsed_queries(queries), vocabulary)
-        return weighted if rescore else weighted._replace(text_vectors=None)
+        return self.weigher.weights(parsed_queries(queries), vocabulary, rescore)
 
     def encode(self, query: QueryLike, vocabulary: str | None = None) -> SearchQuery:
         """Encode a query for explanations; see ``search``."""
@@ -390,7 +389,7 @@ class IndexReader:
             (mask,) = self.query_masks([parsed])
         if parsed.conditions_alone and mask is not None:
             return mask
-        queries = self.weigh([parsed], vocabulary, rescore=rescore)
+        queries = self.weigher.weights([parsed], vocabulary, rescore)
         results = self._ranker.matching(queries, queries.weights @ self.derived.background)
         return Mask(results if mask is None else results & mask.allowed)
 

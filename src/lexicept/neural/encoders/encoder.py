@@ -172,10 +172,12 @@ class Encoder(SparseEncoder, TokenReader):  # type: ignore[misc]
 
     @property
     def backbone(self) -> Backbone:
+        """The network that turns texts into hidden states."""
         return cast(Backbone, self[0])
 
     @property
     def head(self) -> Head:
+        """The part that turns hidden states into sparse vectors."""
         return cast(Head, self[-1])
 
     @property
