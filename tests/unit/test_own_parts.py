@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from support.tiny import WORDS
 pytestmark = pytest.mark.usefixtures("_hasty")
 
 HINGE = {"class_path": "support.own_parts.Hinge", "init_args": {"margin": 0.5, "powers": [1, 2]}}
+CONSTANT = "support.own_parts.Constant"
 LARGEST = {"class_path": "support.own_parts.Largest", "init_args": {"count": 3}}
 
 
@@ -163,3 +165,32 @@ def test_objects_of_another_kind_are_refused():
         OwnPart("support.own_parts.Failing").make()
     with pytest.raises(InputError, match="weight must be at least 0"):
         OwnLoss(**HINGE, weight=-1)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"loss": {"own": [{"class_path": "support.own_parts.PerQuery"}]}}, "no single number"),
+        (
+            {"loss": {"own": [{"class_path": "support.own_parts.Failing"}]}},
+            "can't be made: no such",
+        ),
+        ({"teacher": {"own": {"class_path": CONSTANT}}}, "prepare returned None, no function"),
+        (
+            {"teacher": {"own": {"class_path": CONSTANT, "init_args": {"scores": [0.5]}}}},
+            "teacher.own: scores of shapes [(1,), (1,)",
+        ),
+        ({"data": {"lists": "lists.txt"}}, "names the query 'typo', which is unknown"),
+        (
+            {"data": {"lists": "lists.txt"}, "validation": {"queries": None}},
+            "names the query 'typo', which is unknown",
+        ),
+        ({"validation": {"corpus": "other.jsonl"}}, "no relevant document is in the corpus"),
+    ],
+)
+def test_parts_and_data_that_do_not_fit(inputs, tmp_path, monkeypatch, sections, message):
+    monkeypatch.chdir(tmp_path)
+    Path("lists.txt").write_text("typo\td0\td1\n")
+    Path("other.jsonl").write_text('{"id": "other", "text": "ba"}\n')
+    with pytest.raises(InputError, match=re.escape(message)):
+        train(configuration(inputs, **sections), tmp_path / "run")
