@@ -52,7 +52,7 @@ def export(
     report = {
         "folder": str(out),
         "documents": len(opened),
-        "queries": len(query_list),
+        "queries read": len(query_list),
         "files": len(files),
         "bytes": sum(path.stat().st_size for path in files),
         "left out": left_out(opened, form),
