@@ -28,26 +28,21 @@ if TYPE_CHECKING:
     from lexicept.pipelines.sync import sync as sync
     from lexicept.pipelines.train import train as train
 
+_COMMANDS = "build convert evaluate explain pretrain report serve sweep sync train"
 _HOMES = {
+    **{name: f"lexicept.pipelines.{name}" for name in _COMMANDS.split()},
     "ConceptSettings": "lexicept.pipelines.settings",
     "Document": "lexicept.corpora",
     "Index": "lexicept.pipelines.index",
     "LexiceptError": "lexicept.errors",
     "Limits": "lexicept.pipelines.settings",
-    "build": "lexicept.pipelines.build",
-    "convert": "lexicept.pipelines.convert",
-    "evaluate": "lexicept.pipelines.evaluate",
-    "explain": "lexicept.pipelines.explain",
     "open": "lexicept.pipelines.index",
-    "pretrain": "lexicept.pipelines.pretrain",
-    "report": "lexicept.pipelines.report",
-    "serve": "lexicept.pipelines.serve",
-    "sweep": "lexicept.pipelines.sweep",
-    "sync": "lexicept.pipelines.sync",
-    "train": "lexicept.pipelines.train",
 }
 
-__all__ = [*_HOMES]
+__all__ = [
+    "ConceptSettings", "Document", "Index", "LexiceptError", "Limits", "build", "convert",
+    "evaluate", "explain", "open", "pretrain", "report", "serve", "sweep", "sync", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

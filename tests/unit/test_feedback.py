@@ -126,6 +126,7 @@ def test_feedback_of_nothing(index, feedback, message):
         ("felnie", "feline"),
         ("wheather and Mikl", "weather and milk"),
         ('"purrng" -barking', '"purring" -barking'),
+        ("felnie -felnie cat-felnie", "feline -felnie cat-feline"),
         ("whiskers", ""),
         ("zzzzzz", ""),
         ("1234", ""),

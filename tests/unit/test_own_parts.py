@@ -10,7 +10,7 @@ import yaml
 
 from lexicept.checks import from_mapping
 from lexicept.corpora import read_documents
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.neural.encoders import encoder as encoder_module
 from lexicept.neural.encoders.encoder import Encoder
 from lexicept.training.own_parts import OwnLoss, OwnPart
@@ -178,12 +178,12 @@ def test_objects_of_another_kind_are_refused():
         ({"teacher": {"own": {"class_path": CONSTANT}}}, "prepare returned None, no function"),
         (
             {"teacher": {"own": {"class_path": CONSTANT, "init_args": {"scores": [0.5]}}}},
-            "teacher.own: scores of shapes [(1,), (1,)",
+            "teacher.own: 9 scores of each of 3 queries expected, not [[0.5]",
         ),
         ({"data": {"lists": "lists.txt"}}, "names the query 'typo', which is unknown"),
         (
             {"data": {"lists": "lists.txt"}, "validation": {"queries": None}},
-            "names the query 'typo', which is unknown",
+            "lists of queries without a judgement in the split: 1, such as 'typo'",
         ),
         ({"validation": {"corpus": "other.jsonl"}}, "no relevant document is in the corpus"),
     ],
@@ -192,5 +192,5 @@ def test_parts_and_data_that_do_not_fit(inputs, tmp_path, monkeypatch, sections,
     monkeypatch.chdir(tmp_path)
     Path("lists.txt").write_text("typo\td0\td1\n")
     Path("other.jsonl").write_text('{"id": "other", "text": "ba"}\n')
-    with pytest.raises(InputError, match=re.escape(message)):
+    with pytest.raises((InputError, LexiceptWarning), match=re.escape(message)):
         train(configuration(inputs, **sections), tmp_path / "run")

@@ -13,6 +13,7 @@ def test_the_names_are_few_and_known():
     assert set(NAMES) <= set(lexicept.__all__)
     assert len(lexicept.__all__) <= 16
     assert lexicept.__all__ == sorted(set(lexicept.__all__))
+    assert set(lexicept._HOMES) == set(lexicept.__all__)
     assert set(lexicept.__all__) <= set(dir(lexicept))
 
 

@@ -408,11 +408,13 @@ def test_a_large_index_of_passages_has_as_many_results_as_are_wanted(divided, mo
         assert len(hits) == len(sparse)
     # Documents that may not be results are not compared.
     query = ParsedQuery("mu ba delo", boosts={"concepts": 0.01})
-    (best,) = divided.search([query], 4, "words")
+    (best,) = divided.search([query], 6, "words")
     query = replace(query, hidden=tuple(hit.id for hit in best))
     for explain in (False, True):
         (hits,) = divided.search([query], 4, explain=explain)
         assert len(hits) == 4
+        (alone,) = divided.search([replace(query, text="", without=("kilo",))], 4, explain=explain)
+        assert {hit.score for hit in alone} == {0}
 
 
 def test_a_server_adds_the_similarity_unless_it_is_told_not_to(index):

@@ -89,7 +89,8 @@ def search(
         hits = opened.search(text, steering=steering, feedback=relevant or feedback, **options)
         counts = {}
         if facet:
-            limits: dict[str, Any] = {name: options.get(name) for name in ("filter", "vocabulary")}
+            names = {"filter", "vocabulary", "rescore"}
+            limits: dict[str, Any] = {name: options[name] for name in names & options.keys()}
             counts = opened.facets(facet, query=hits.query, **limits)
     title = query or f"documents like {like}"
     if as_json:

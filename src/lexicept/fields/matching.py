@@ -111,9 +111,9 @@ def _intervals(condition: Condition, column: FieldColumn) -> list[Interval]:
     """Return the numbers or times that meet a condition."""
     if condition.operator == RANGE:
         first, last = condition.values
-        ((least, _),) = _intervals(replace(condition, operator=">=", values=(first,)), column)
-        ((_, largest),) = _intervals(replace(condition, operator="<=", values=(last,)), column)
-        return [(least, largest)]
+        ((least, end),) = _intervals(replace(condition, operator=">=", values=(first,)), column)
+        ((begin, largest),) = _intervals(replace(condition, operator="<=", values=(last,)), column)
+        return [(max(least, begin), min(largest, end))]
     is_number = column.type.name == "number"
     return (_number_intervals if is_number else _date_intervals)(condition, column)
 

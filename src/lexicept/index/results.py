@@ -76,7 +76,7 @@ class Hits(list[Hit]):
     @property
     def snippets(self) -> list[str]:
         """The part of each result's text around its matches, in one line."""
-        weighted = self._index.weigh([self.query], self._vocabulary)
+        weighted = self._index.weigh([self.query], self._vocabulary, rescore=self._rescore)
         return [snippet for _, snippet in matches_of(self._index, weighted, self)]
 
     @property

@@ -71,7 +71,7 @@ def corrected(index: IndexReader, query: str, unknown: Iterable[str]) -> str:
     changed = query
     for word in islice(unknown, 20):  # each is compared with all words
         if not _is_token(index, word) and (near := suggestions(index, word, 1)):
-            changed = re.sub(rf"(?<![\w:-]){re.escape(word)}(?!\w)", near[0].word, changed)
+            changed = re.sub(rf"(?<!\w)(?<!(?<!\w)-){re.escape(word)}(?!\w)", near[0].word, changed)
     return "" if changed == query else changed
 
 

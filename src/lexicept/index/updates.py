@@ -157,10 +157,12 @@ def apply(
         fresh = StoredDocuments(staged)
         order, changed = _order(index, fresh, changes.deleted)
         if changes.files is None and (files := read_files(index.folder)):
-            # A sync has to read the files of these documents again.
-            gone = filter(changes.deleted.__contains__, index.passages.names())
-            names = {file_of(name) for name in (*fresh.passages.names(), *gone)}
-            changes = replace(changes, files=files | dict.fromkeys(names & files.keys(), UNREAD))
+            # A sync has to read the files of replaced and deleted documents again.
+            new, gone = {*fresh.passages.names()}, changes.deleted
+            present = index.passages.names()
+            read_again = {file_of(name) for name in present if name in new or name in gone}
+            unread = dict.fromkeys(read_again & files.keys(), UNREAD)
+            changes = replace(changes, files=files | unread)
         check_number(order.size)
         if not order.size:
             raise InputError(f"{index.path}: an index can't be left without documents")

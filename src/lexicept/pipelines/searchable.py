@@ -208,6 +208,7 @@ class OpenedIndex(Snapshot):
         filter: Filter | None = None,  # noqa: A002
         most: int = 10,
         vocabulary: str | None = None,
+        rescore: bool = True,
     ) -> dict[str, list[ValueCount]]:
         """Return the most frequent values of fields, with numbers of documents.
 
@@ -217,6 +218,7 @@ class OpenedIndex(Snapshot):
             most: values of a field, at most.
             fields: the names of fields.
             vocabulary: "words" or "concepts"; None matches all.
+            rescore: as in ``search``.
 
         Raises:
             InputError: an unknown field, ``most`` below 1, or an error of ``search``.
@@ -229,7 +231,8 @@ class OpenedIndex(Snapshot):
         if query is None:
             return reader.masks.counts(fields, reader.masks.of(filter), most)
         parsed = _with(reader.parse(query), None, None, filter)
-        return reader.masks.counts(fields, reader.matching(parsed, vocabulary), most)
+        results = reader.matching(parsed, vocabulary, rescore=rescore)
+        return reader.masks.counts(fields, results, most)
 
     def explain(
         self,

@@ -20,7 +20,7 @@ from lexicept.storage.files import read_json
 def add_adapters(model: PreTrainedModel, base: str, rank: int) -> Any:
     """Return a frozen model with trainable adapters ``(alpha / r) B A x``, with A [r, in] random
     and B [out, r] zero at first, on ``meta`` for a model on ``meta``. ``base``, the hub name or
-    folder of the weights, is saved with the adapters; alpha is twice the rank by default."""
+    folder of the weights, is saved with the adapters; alpha is twice the rank."""
     from peft import LoraConfig, get_peft_model
 
     settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")

@@ -70,7 +70,7 @@ def _arguments(
     constant = settings.schedule == "constant"
     passed_on = {"report_to": "none", **config.trainer}
     if settings.schedule in ("reduce_lr_on_plateau", "greedy"):  # of validation's measure
-        of_schedule = {"mode": "max", **passed_on.get("lr_scheduler_kwargs", {})}
+        of_schedule = {"mode": "max", **(passed_on.get("lr_scheduler_kwargs") or {})}
         passed_on |= {"lr_scheduler_kwargs": of_schedule}
     return SparseEncoderTrainingArguments(
         **passed_on,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -17,7 +18,7 @@ from lexicept.candidates.teachers import Teacher
 from lexicept.corpora import Qrel, Query, pseudo_queries, read_documents, read_qrels, read_queries
 from lexicept.corpora.records import Document, Location, checked
 from lexicept.encoding.words import WordVectorizer
-from lexicept.errors import InputError
+from lexicept.errors import InputError, LexiceptWarning
 from lexicept.index.builder import Contents, IndexBuilder, write_documents
 from lexicept.index.impacts import VocabularySettings
 from lexicept.index.reader import IndexReader
@@ -147,8 +148,8 @@ def read_run_data(run: RunFolder, held_out: HeldOut | None = None) -> RunData:
         texts_held_out = {*held_out.queries.values()}
         queries = {name: text for name, text in queries.items() if text not in texts_held_out}
     data = _training_data(run, corpus, queries, qrels)
-    if given_lists is not None and (left_out := known - queries.keys()):
-        given_lists = _without(run, given_lists, left_out)
+    if given_lists is not None and known != queries.keys():
+        given_lists = _of_queries(run, given_lists, queries, known)
     data.lists = given_lists or _lists(run, corpus, queries, qrels, data)
     loss = run.config.loss
     distils = bool(loss.kl or loss.margin_mse)
@@ -271,11 +272,26 @@ def _split(
     )
 
 
-def _without(run: RunFolder, lists: Lists, left_out: Container[str]) -> Lists:
-    """Return lists without those of queries that were held out or not drawn."""
+def _of_queries(
+    run: RunFolder, lists: Lists, queries: Container[str], known: Container[str]
+) -> Lists:
+    """Return the lists of training queries, without held-out queries and queries not drawn. Warns
+    of lists of queries that are not ``known``."""
     path = run.prepared / "lists.jsonl"
-    kept = (item for item in lists if item.query_id not in left_out)
-    return cached(path, lambda: write_lists(path, kept), Lists.open)
+    unknown: list[str] = []
+
+    def kept() -> Iterator[CandidateList]:
+        for item in lists:
+            if item.query_id in queries:
+                yield item
+            elif item.query_id not in known:
+                unknown.append(item.query_id)
+        if unknown:
+            reason = f"lists of queries without a judgement in the split: {len(unknown):,}"
+            message = f"{run.config.data.lists}: {reason}, such as {unknown[0]!r:.40}"
+            warnings.warn(message, LexiceptWarning, stacklevel=2)
+
+    return cached(path, lambda: write_lists(path, kept()), Lists.open)
 
 
 def _lists(

@@ -108,13 +108,14 @@ class TrainingData:
         if self.teacher.own is not None:
             ids = [self.document_ids[index] for index in documents]
             scored = self.teacher.own([self.query_ids[q] for q in queries], [ids] * len(queries))
-            given = [torch.as_tensor(of_query).detach().float() for of_query in scored]
-            if [*map(len, given)] != [len(documents)] * len(queries):
-                raise InputError(
-                    f"teacher.own: scores of shapes {[tuple(each.shape) for each in given]!s:.80} "
-                    f"for {len(queries)} queries and {len(documents)} documents of each"
-                )
-            scores += settings.own_weight * torch.stack(given).cpu()
+            try:
+                given = [torch.as_tensor(of_query).detach().float().cpu() for of_query in scored]
+            except (RuntimeError, TypeError, ValueError):
+                given = []
+            if [each.shape for each in given] != [(len(documents),)] * len(queries):
+                number = f"{len(documents)} scores of each of {len(queries)} queries"
+                raise InputError(f"teacher.own: {number} expected, not {scored!r:.80}")
+            scores += settings.own_weight * torch.stack(given)
         return scores
 
     def best(self, queries: range, count: int) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -235,11 +236,9 @@ class Objective(nn.Module):
 
     def _number(self, name: str, loss: Any) -> Tensor:
         """Return a loss as a tensor. Raises InputError if it is no single number."""
-        try:
-            value = torch.as_tensor(loss, device=self.log_scale.device)
-            return value.reshape(()) + 0 * self.log_scale
-        except (RuntimeError, TypeError):
-            raise InputError(f"{name}: {loss!r:.80} is no single number, as a loss is") from None
+        if not isinstance(loss, Tensor | Real) or (value := torch.as_tensor(loss)).numel() != 1:
+            raise InputError(f"{name}: {loss!r:.80} is no single number, as a loss is")
+        return value.to(self.log_scale).reshape(()) + 0 * self.log_scale
 
     def _df(self, side: str) -> DocumentFrequencies:
         module = self.df[side]
