@@ -23,7 +23,7 @@ from support.tiny import WORDS
 pytestmark = pytest.mark.usefixtures("_hasty")
 
 HINGE = {"class_path": "support.own_parts.Hinge", "init_args": {"margin": 0.5, "powers": [1, 2]}}
-CONSTANT = "support.own_parts.Constant"
+CONSTANT = {"class_path": "support.own_parts.Constant"}
 LARGEST = {"class_path": "support.own_parts.Largest", "init_args": {"count": 3}}
 
 
@@ -171,20 +171,11 @@ def test_objects_of_another_kind_are_refused():
     ("sections", "message"),
     [
         ({"loss": {"own": [{"class_path": "support.own_parts.PerQuery"}]}}, "no single number"),
-        (
-            {"loss": {"own": [{"class_path": "support.own_parts.Failing"}]}},
-            "can't be made: no such",
-        ),
-        ({"teacher": {"own": {"class_path": CONSTANT}}}, "prepare returned None, no function"),
-        (
-            {"teacher": {"own": {"class_path": CONSTANT, "init_args": {"scores": [0.5]}}}},
-            "teacher.own: 9 scores of each of 3 queries expected, not [[0.5]",
-        ),
+        ({"loss": {"own": [{"class_path": "support.own_parts.Failing"}]}}, "can't be made"),
+        ({"teacher": {"own": CONSTANT}}, "prepare returned None, no function"),
+        ({"teacher": {"own": {**CONSTANT, "init_args": {"scores": [0.5]}}}}, "9 scores of each"),
         ({"data": {"lists": "lists.txt"}}, "names the query 'typo', which is unknown"),
-        (
-            {"data": {"lists": "lists.txt"}, "validation": {"queries": None}},
-            "lists of queries without a judgement in the split: 1, such as 'typo'",
-        ),
+        ({"data": {"lists": "lists.txt"}, "validation": {"queries": None}}, ": 1, such as 'typo'"),
         ({"validation": {"corpus": "other.jsonl"}}, "no relevant document is in the corpus"),
     ],
 )

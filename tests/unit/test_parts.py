@@ -1,6 +1,7 @@
 """Parts of an index: merges, links, and the largest number of rows."""
 
 from pathlib import Path
+from shutil import copytree
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -80,6 +81,13 @@ def test_adding_links_what_is_there(tmp_path):
     index = IndexReader.open(path, checksums=True)
     assert [folder.name for folder in index.parts.folders] == [f"{MERGED_TOGETHER + 1:06d}"]
     assert list(index.ids) == [f"d{i}" for i in range(30 + 5 * (MERGED_TOGETHER - 1))]
+
+
+def test_parts_are_in_the_order_of_their_numbers(tmp_path):
+    generation = build(tmp_path / "index", {"d0": "cat"}).folder
+    for name in ("999999", "1000000"):
+        copytree(generation / "parts" / "000001", tmp_path / "parts" / name)
+    assert [part.name for part in Parts.open(tmp_path).folders] == ["999999", "1000000"]
 
 
 def test_replaced_and_deleted_documents_leave_the_order(tmp_path):

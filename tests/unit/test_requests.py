@@ -70,6 +70,7 @@ def test_qdrant_ranks_as_the_index(index, tmp_path):
         limit=request.limit,
         with_payload=request.with_payload,
     ).points
+    assert request.prefetch[1].prefetch == [request.prefetch[0]]  # all that words find get a cosine
     hits = index.search([QUERY], 5)[0]
     assert [point.payload["id"] for point in points] == [hit.id for hit in hits]
     scores = [hit.score for hit in hits]

@@ -28,6 +28,8 @@ def test_values_reach_the_library(inputs, tmp_path):
     constant = configuration(inputs, optimizer={"schedule": "constant"})
     arguments = training_arguments(constant, tmp_path, False)
     assert arguments.lr_scheduler_type == "constant_with_warmup"
+    falling = configuration(inputs, optimizer={"schedule": "reduce_lr_on_plateau"})
+    assert training_arguments(falling, tmp_path, True).lr_scheduler_kwargs == {"mode": "max"}
     assert arguments.eval_strategy == "no"
 
 

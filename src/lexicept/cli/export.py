@@ -52,7 +52,7 @@ def export(
     report = {
         "folder": str(out),
         "documents": len(opened),
-        "queries": len((out / form.queries_file).read_text().splitlines()) if query_list else 0,
+        "queries": (out / form.queries_file).read_bytes().count(b"\n") if query_list else 0,
         "files": len(files),
         "bytes": sum(path.stat().st_size for path in files),
         "left out": left_out(opened, form),

@@ -118,7 +118,7 @@ def build(
         IndexBuilder(out, cluster, restart=restart, overwrite=overwrite) as builder,
         reporting(progress, _shares if source.packaged or source.learned else None) as report,
     ):
-        folder = folder_of(documents, places_of(out), include)
+        folder = folder_of(documents, index_folders(out), include)
         fresh = as_documents(documents if folder is None else folder, strict=strict)
         # A source that may be refused is loaded before the first pass over the documents.
         loaded = source.load() if "concepts" in names and not source.packaged else None
@@ -155,7 +155,7 @@ def _shares(totals: Mapping[str, float]) -> dict[str, float]:
     return {**read, "naming": 0.1, "neighbours": 0.02}
 
 
-def places_of(path: str | os.PathLike[str]) -> list[str]:
+def index_folders(path: str | os.PathLike[str]) -> list[str]:
     """Return the folders of an index and of its unfinished work."""
     return [os.fspath(path), f"{Path(path)}.partial"]
 

@@ -20,7 +20,7 @@ from lexicept.index import manifest
 from lexicept.index.generations import changing, remove_unread
 from lexicept.index.reader import IndexReader
 from lexicept.index.updates import Changes, apply
-from lexicept.pipelines.build import VOCABULARIES, build, places_of
+from lexicept.pipelines.build import VOCABULARIES, build, index_folders
 from lexicept.pipelines.settings import ConceptSettings, Limits
 from lexicept.progress import Progress, reporting
 from lexicept.storage.files import read_json, sha256
@@ -101,7 +101,7 @@ def sync(
         raise InputError(f"{os.fspath(folder)}: {problem or 'no such folder'}")
     skipped = Skipped(os.fspath(folder), KINDS, quiet=True)  # the result names them
     started, path = Path(index).exists(), manifest.resolved(index)
-    source = Folder(folder, skipped, places_of(index), include or _included(path))
+    source = Folder(folder, skipped, index_folders(index), include or _included(path))
     if (older := manifest.older_version(path)) is not None:
         vocabulary, language = _choices_of(path, vocabulary, language)
         note = f"version {older} of an older lexicept: built again from {os.fspath(folder)} alone"

@@ -113,8 +113,8 @@ class TrainingData:
             except (RuntimeError, TypeError, ValueError):
                 given = []
             if [each.shape for each in given] != [(len(documents),)] * len(queries):
-                number = f"{len(documents)} scores of each of {len(queries)} queries"
-                raise InputError(f"teacher.own: {number} expected, not {scored!r:.80}")
+                expected = f"{len(documents)} scores of each of {len(queries)} queries"
+                raise InputError(f"teacher.own: {expected} expected, not {scored!r:.80}")
             scores += settings.own_weight * torch.stack(given)
         return scores
 

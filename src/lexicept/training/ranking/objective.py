@@ -209,7 +209,7 @@ class Objective(nn.Module):
                 excluded=None if settings.in_batch_known else ranked.known[judged],
             )
         for index, (own, loss) in enumerate(zip(settings.own, self._own_losses, strict=True)):
-            terms[f"{own.name}_{index}"] = own.weight * self._number(own.name, loss(ranked))
+            terms[f"{own.name}_{index}"] = own.weight * self._scalar(own.name, loss(ranked))
         return terms
 
     def _regularizers(self, queries: Tensor, documents: Tensor) -> dict[str, Tensor]:
@@ -228,13 +228,13 @@ class Objective(nn.Module):
                 else:
                     sparsity = self._regularizer_of[side](vectors)
                 name = settings.kind if isinstance(settings.kind, str) else settings.kind.name
-                terms[f"{side}_{name}"] = weight * self._number(name, sparsity)
+                terms[f"{side}_{name}"] = weight * self._scalar(name, sparsity)
         joint = self._joint.weight_at(self.step)
         if joint:
             terms["joint_flops"] = joint * regularizers.joint_flops(queries, documents)
         return terms
 
-    def _number(self, name: str, loss: Any) -> Tensor:
+    def _scalar(self, name: str, loss: Any) -> Tensor:
         """Return a loss as a tensor. Raises InputError if it is no single number."""
         if not isinstance(loss, Tensor | Real) or (value := torch.as_tensor(loss)).numel() != 1:
             raise InputError(f"{name}: {loss!r:.80} is no single number, as a loss is")

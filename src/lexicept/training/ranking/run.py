@@ -96,10 +96,10 @@ def train(
     processes = PartialState(cpu=not torch.accelerator.is_available(), timeout=PREPARATION)
     training_arguments(config, path, validates=True)  # an error before minutes of work
     callbacks = [callback.make(TrainerCallback) for callback in config.callbacks]
-    kinds = config.query_regularizer.kind, config.document_regularizer.kind
-    for part in (*config.loss.own, *kinds):
+    regularizers = config.query_regularizer.kind, config.document_regularizer.kind
+    for part in (*config.loss.own, *regularizers):
         if isinstance(part, OwnPart):
-            part.make()
+            part.make()  # an error before minutes of work
     writes = processes.is_main_process
     shared = prepared or path / "work"
     run = RunFolder(config, path, shared, progress if writes else silent, writes)
